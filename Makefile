@@ -1,0 +1,48 @@
+# Every target sets up what it needs: a bare checkout with Python 3.11, python3-venv and make is enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEMO_DIR ?= build/demo
+
+# Bytecode is compiled once at installation: imports are two to four times faster.
+# Telemetry of the libraries is off: nothing leaves the machine.
+export UV_COMPILE_BYTECODE := 1
+export UV_PYTHON_DOWNLOADS := never
+export DAGSTER_DISABLE_TELEMETRY := 1
+export MLFLOW_DISABLE_TELEMETRY := true
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test test-all lint dev bench lock setup clean
+
+setup: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Forewarn needs Python 3.11 or later; $(PYTHON) is " + sys.version.split()[0] + ". Set PYTHON=/path/to/python3.11") if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.8,<1'
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	touch $(STAMP)
+
+demo: $(STAMP)  ## the whole flow on data_samples/, ending with the ranked nodes, the drain plan and a report
+	$(BIN)/forewarn demo --out $(DEMO_DIR)
+
+test: $(STAMP)  ## the fast tests
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-all: $(STAMP)  ## every test
+	$(BIN)/python -m pytest -n 2
+
+lint: $(STAMP)  ## format, style, types, the arrows between the rooms
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+lock: $(STAMP)  ## resolve requirements.lock anew
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra dev \
+	  --custom-compile-command 'make lock' pyproject.toml --output-file requirements.lock --upgrade
+
+clean:
+	rm -rf $(VENV) build

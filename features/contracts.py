@@ -1,0 +1,174 @@
+"""Table contracts: what a table's columns are, and how a frame is held against them.
+
+No table is defined here (see `features.tables`), and nothing is read or written.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from features.errors import StructureError
+
+UTC_TIME = pl.Datetime("us", "UTC")
+
+Partition = Literal["hour", "day", "none"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        name: Column name; a quantity carries its unit (`power_w`).
+        dtype: Polars type.
+        meaning: One line, for the docs.
+        unit: Unit of measure, where there is one.
+        nullable: Whether null ("unknown") is allowed.
+        minimum: Smallest valid value, inclusive.
+        maximum: Largest valid value, inclusive.
+        values: The only valid values, where they are few.
+    """
+
+    name: str
+    dtype: pl.DataType
+    meaning: str
+    unit: str | None = None
+    nullable: bool = False
+    minimum: float | None = None
+    maximum: float | None = None
+    values: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Enforced:
+    """A frame held against its contract: what passed, and why the rest did not.
+
+    Attributes:
+        frame: The rows that hold the contract.
+        rejects: One row per rule broken: `rule` (str), `count` (i64), `example` (str).
+    """
+
+    frame: pl.DataFrame
+    rejects: pl.DataFrame
+
+
+REJECT_SCHEMA = pl.Schema({"rule": pl.String, "count": pl.Int64, "example": pl.String})
+
+
+@dataclass(frozen=True)
+class TableContract:
+    """What a table holds: columns, key and partition.
+
+    Attributes:
+        asset_key: The table's name, `room/table`.
+        meaning: One line, for the docs.
+        columns: Every column, in order.
+        key: Columns that name a row; two rows never share a key.
+        partition: How the table is cut by time when stored.
+        time_column: The column that decides a row's partition.
+        extra_dtype: Type of the columns a table may have beyond `columns` (feature matrices).
+    """
+
+    asset_key: str
+    meaning: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    partition: Partition = "none"
+    time_column: str | None = None
+    extra_dtype: pl.DataType | None = None
+
+    @property
+    def schema(self) -> pl.Schema:
+        """The table's schema, without extra columns."""
+        return pl.Schema({column.name: column.dtype for column in self.columns})
+
+    def empty(self) -> pl.DataFrame:
+        """A frame of no rows with the table's columns."""
+        return pl.DataFrame(schema=self.schema)
+
+    def conform(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Orders the columns and checks names and types.
+
+        Args:
+            frame: The candidate table.
+
+        Returns:
+            The same rows with the contract's columns first, in order, then any extra ones.
+
+        Raises:
+            StructureError: A column is missing, unexpected, or of another type.
+        """
+        problems = []
+        for column in self.columns:
+            if column.name not in frame.columns:
+                problems.append(f"column {column.name!r} ({column.dtype}) is missing")
+            elif frame.schema[column.name] != column.dtype:
+                found = frame.schema[column.name]
+                problems.append(f"column {column.name!r} must be {column.dtype}, got {found}")
+        extra = [name for name in frame.columns if name not in self.schema]
+        for name in extra:
+            if self.extra_dtype is None:
+                problems.append(f"column {name!r} is not part of the table")
+            elif frame.schema[name] != self.extra_dtype:
+                found = frame.schema[name]
+                problems.append(f"column {name!r} must be {self.extra_dtype}, got {found}")
+        if problems:
+            raise StructureError(
+                f"table {self.asset_key}: {'; '.join(problems)}. "
+                f"Found columns: {', '.join(frame.columns) or '(none)'}. "
+                f"Give the frame the columns of features.tables and write it again."
+            )
+        return frame.select([*self.schema.names(), *extra])
+
+    def enforce(self, frame: pl.DataFrame) -> Enforced:
+        """Splits a frame into rows that hold the contract and counted rejects.
+
+        Args:
+            frame: The candidate table.
+
+        Returns:
+            Rows that hold every rule, in their given order, and the rules the rest broke.
+            A row that breaks several rules counts once, under the first. Of rows that share
+            a key, the first is kept.
+
+        Raises:
+            StructureError: The frame's columns or types are not the table's.
+        """
+        frame = self.conform(frame)
+        rejects: list[dict[str, object]] = []
+        for rule, is_bad in self._rules():
+            bad = frame.filter(is_bad)
+            if bad.is_empty():
+                continue
+            rejects.append(
+                {"rule": rule, "count": bad.height, "example": str(bad.row(0, named=True))}
+            )
+            frame = frame.filter(~is_bad)
+        if self.key:
+            is_repeat = ~pl.struct(self.key).is_first_distinct()
+            repeats = frame.filter(is_repeat)
+            if not repeats.is_empty():
+                example = str(repeats.select(self.key).row(0, named=True))
+                rule = f"duplicate key ({', '.join(self.key)})"
+                rejects.append({"rule": rule, "count": repeats.height, "example": example})
+                frame = frame.filter(~is_repeat)
+        return Enforced(frame, pl.DataFrame(rejects, schema=REJECT_SCHEMA))
+
+    def _rules(self) -> list[tuple[str, pl.Expr]]:
+        """Each rule in words with the expression that is true where a row breaks it."""
+        rules: list[tuple[str, pl.Expr]] = []
+        for column in self.columns:
+            value = pl.col(column.name)
+            if not column.nullable:
+                rules.append((f"{column.name} is null", value.is_null()))
+            if column.dtype.is_float():
+                rules.append((f"{column.name} is not finite", ~value.is_finite()))
+            if column.minimum is not None:
+                rules.append((f"{column.name} < {column.minimum:g}", value < column.minimum))
+            if column.maximum is not None:
+                rules.append((f"{column.name} > {column.maximum:g}", value > column.maximum))
+            if column.values is not None:
+                allowed = "|".join(column.values)
+                rules.append((f"{column.name} not in {allowed}", ~value.is_in(column.values)))
+        return [(rule, is_bad.fill_null(value=False)) for rule, is_bad in rules]

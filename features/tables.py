@@ -1,0 +1,401 @@
+"""Every table of the project: columns, units, ranges, keys, partitions, one line of meaning each.
+
+How a contract is enforced is in `features.contracts`; where tables are stored is not known here.
+"""
+
+from typing import Final
+
+import polars as pl
+
+from features.contracts import UTC_TIME, Column, TableContract
+from features.telemetry_metrics import metric_columns
+from features.vocabulary import (
+    ACTIONS,
+    CENSORED_BY,
+    ENTITY_KINDS,
+    FAULT_TYPES,
+    JOB_CAUSES,
+    SCORE_STATUSES,
+    TRAINED_ON,
+)
+
+_TEXT: Final = pl.String()
+_INT: Final = pl.Int32()
+_LONG: Final = pl.Int64()
+_FLOAT: Final = pl.Float64()
+_BOOL: Final = pl.Boolean()
+_TEXTS: Final = pl.List(pl.String)
+
+
+def _source_columns() -> tuple[Column, ...]:
+    return (
+        Column("source", _TEXT, "Kind of source that gave the row: dcgm_text, kernel_log, ..."),
+        Column("ingested_at", UTC_TIME, "When the row was read"),
+    )
+
+
+def _entity_columns() -> tuple[Column, ...]:
+    return (
+        Column("entity_kind", _TEXT, "gpu or node", values=ENTITY_KINDS),
+        Column("entity_id", _TEXT, "gpu_uuid or node name"),
+    )
+
+
+def _interval_columns() -> tuple[Column, ...]:
+    return (
+        Column(
+            "valid_from", UTC_TIME, "Start, inclusive; null: before the record began", nullable=True
+        ),
+        Column(
+            "valid_to",
+            UTC_TIME,
+            "End, exclusive; null: still so when the record ends",
+            nullable=True,
+        ),
+    )
+
+
+RAW_GPU_TELEMETRY: Final = TableContract(
+    "raw/gpu_telemetry",
+    "GPU samples as received, in the project's units; duplicates and disorder included",
+    (
+        Column("gpu_uuid", _TEXT, "GPU identity"),
+        Column("ts", UTC_TIME, "When the sample was taken"),
+        Column("node", _TEXT, "Node name as the source gives it", nullable=True),
+        Column("gpu_index", _INT, "Index on the node at that time", nullable=True, minimum=0),
+        *metric_columns(),
+        *_source_columns(),
+    ),
+    key=(),
+    partition="hour",
+    time_column="ts",
+)
+
+CORE_GPU_TELEMETRY: Final = TableContract(
+    "core/gpu_telemetry",
+    "One row per GPU and sample: deduplicated, sorted by (gpu_uuid, ts)",
+    (
+        Column("gpu_uuid", _TEXT, "GPU identity"),
+        Column("ts", UTC_TIME, "When the sample was taken"),
+        Column("node", _TEXT, "Node the GPU was in", nullable=True),
+        *metric_columns(),
+    ),
+    key=("gpu_uuid", "ts"),
+    partition="hour",
+    time_column="ts",
+)
+
+RAW_KERNEL_LOG: Final = TableContract(
+    "raw/kernel_log",
+    "Kernel log lines that report hardware or driver trouble, with what was read from them",
+    (
+        Column("node", _TEXT, "Node the log is from", nullable=True),
+        Column("ts", UTC_TIME, "Time of the line; null where the log gives none", nullable=True),
+        Column("kind", _TEXT, "xid, sxid, off_bus, gsp, aer, mce, edac, oom, link, ..."),
+        Column("code", _INT, "Xid or SXid code", nullable=True, minimum=0),
+        Column("pci_bus_id", _TEXT, "dddddddd:bb:dd.f, lower case", nullable=True),
+        Column("pid", _LONG, "Process named in the line", nullable=True, minimum=0),
+        Column("process", _TEXT, "Process name in the line", nullable=True),
+        Column("line", _TEXT, "The line as received"),
+        *_source_columns(),
+    ),
+    key=(),
+    partition="hour",
+    time_column="ts",
+)
+
+CORE_HEALTH_EVENTS: Final = TableContract(
+    "core/health_events",
+    "Health events of GPUs and nodes, deduplicated; repeats within 5 s are one event with a count",
+    (
+        Column("event_id", _TEXT, "Stable id made from node, device, kind, code and first time"),
+        Column("ts", UTC_TIME, "First time seen"),
+        Column("node", _TEXT, "Node"),
+        Column("gpu_uuid", _TEXT, "GPU, where the device is known in the inventory", nullable=True),
+        Column("pci_bus_id", _TEXT, "Device address", nullable=True),
+        Column(
+            "kind", _TEXT, "xid, sxid, off_bus, gsp, aer, mce, edac, oom, link, node_state, ..."
+        ),
+        Column("code", _INT, "Xid or SXid code", nullable=True, minimum=0),
+        Column("count", _LONG, "How many lines the event stands for", minimum=1),
+        Column("message", _TEXT, "The first line as received", nullable=True),
+    ),
+    key=("event_id",),
+    partition="hour",
+    time_column="ts",
+)
+
+RAW_JOB_LOG: Final = TableContract(
+    "raw/job_log",
+    "Job accounting records as received, one per job or step",
+    (
+        Column("job_id", _TEXT, "Job id with array task or component, without step"),
+        Column("step", _TEXT, "batch, extern, 0, ...; null for the job itself", nullable=True),
+        Column("job_name", _TEXT, "Name", nullable=True),
+        Column("user", _TEXT, "User", nullable=True),
+        Column("partition", _TEXT, "Partition or queue", nullable=True),
+        Column("state", _TEXT, "End state, upper case, without detail: COMPLETED, NODE_FAIL, ..."),
+        Column("exit_code", _INT, "Exit code", nullable=True),
+        Column("exit_signal", _INT, "Signal", nullable=True),
+        Column("submit", UTC_TIME, "Submitted", nullable=True),
+        Column("start", UTC_TIME, "Started", nullable=True),
+        Column("end", UTC_TIME, "Ended", nullable=True),
+        Column("nodes", _TEXTS, "Nodes, expanded", nullable=True),
+        Column("n_gpus", _INT, "GPUs allocated in all", nullable=True, minimum=0),
+        *_source_columns(),
+    ),
+    key=(),
+    partition="day",
+    time_column="submit",
+)
+
+CORE_JOBS: Final = TableContract(
+    "core/jobs",
+    "One row per attempt of a job",
+    (
+        Column("job_id", _TEXT, "Job id"),
+        Column("attempt", _INT, "0 for the first, counted by start time", minimum=0),
+        Column("user", _TEXT, "User, hashed by setting", nullable=True),
+        Column("partition", _TEXT, "Partition or queue", nullable=True),
+        Column("nodes", _TEXTS, "Nodes", nullable=True),
+        Column("n_gpus", _INT, "GPUs in all", nullable=True, minimum=0),
+        Column("submit", UTC_TIME, "Submitted", nullable=True),
+        Column("start", UTC_TIME, "Started", nullable=True),
+        Column("end", UTC_TIME, "Ended; null: still running", nullable=True),
+        Column("end_state", _TEXT, "End state", nullable=True),
+        Column("exit_code", _INT, "Exit code", nullable=True),
+        Column("cause", _TEXT, "Why it ended badly", nullable=True, values=JOB_CAUSES),
+    ),
+    key=("job_id", "attempt"),
+)
+
+RAW_NODE_STATES: Final = TableContract(
+    "raw/node_states",
+    "Scheduler states of nodes as received",
+    (
+        Column("node", _TEXT, "Node"),
+        Column("state", _TEXT, "State as the source gives it"),
+        Column("reason", _TEXT, "Reason", nullable=True),
+        Column("actor", _TEXT, "Who set it", nullable=True),
+        *_interval_columns(),
+        *_source_columns(),
+    ),
+    key=(),
+)
+
+NODE_STATES: Final = ("up", "drain", "down", "unknown")
+
+CORE_NODE_STATES: Final = TableContract(
+    "core/node_states",
+    "Intervals in which a node was up, draining or drained, or down; unknown is its own state",
+    (
+        Column("node", _TEXT, "Node"),
+        Column("state", _TEXT, "up, drain, down or unknown", values=NODE_STATES),
+        Column("reason", _TEXT, "Reason", nullable=True),
+        Column("actor", _TEXT, "Who set it", nullable=True),
+        *_interval_columns(),
+    ),
+    key=("node", "valid_from", "state"),
+)
+
+CORE_INVENTORY: Final = TableContract(
+    "core/inventory",
+    "Stays: which GPU was in which node and slot, and when",
+    (
+        Column("gpu_uuid", _TEXT, "GPU identity (UUID or serial)"),
+        Column("node", _TEXT, "Node"),
+        Column("slot", _TEXT, "Slot or index on the node", nullable=True),
+        Column("pci_bus_id", _TEXT, "Device address", nullable=True),
+        Column("model", _TEXT, "Product name", nullable=True),
+        Column("batch", _TEXT, "Hardware batch, as far as serials or orders tell", nullable=True),
+        *_interval_columns(),
+    ),
+    key=("gpu_uuid", "node", "slot", "valid_from", "valid_to"),
+)
+
+CORE_TOPOLOGY: Final = TableContract(
+    "core/topology",
+    "Where a node stands, one row per level (rack, row, cage, switch, pool, ...)",
+    (
+        Column("node", _TEXT, "Node"),
+        Column("level", _TEXT, "Name of the level, as the site calls it"),
+        Column("place", _TEXT, "The place at that level"),
+        *_interval_columns(),
+    ),
+    key=("node", "level", "valid_from"),
+)
+
+CORE_MAINTENANCE: Final = TableContract(
+    "core/maintenance",
+    "Planned work and our own actions: times in which an outcome says nothing about health",
+    (
+        Column("node", _TEXT, "Node"),
+        Column("start", UTC_TIME, "Start, inclusive"),
+        Column("end", UTC_TIME, "End, exclusive; null: still open", nullable=True),
+        Column("kind", _TEXT, "maintenance or own_action", values=("maintenance", "own_action")),
+        Column("reason", _TEXT, "Reason", nullable=True),
+    ),
+    key=("node", "start", "kind"),
+)
+
+CORE_INCIDENTS: Final = TableContract(
+    "core/incidents",
+    "Failures of GPUs and nodes: one per entity and repair, with a fault type and its evidence",
+    (
+        Column("incident_id", _TEXT, "Stable id"),
+        *_entity_columns(),
+        Column("node", _TEXT, "Node it happened on", nullable=True),
+        Column("start", UTC_TIME, "Onset"),
+        Column("end", UTC_TIME, "Repaired or back in service; null: open", nullable=True),
+        Column("fault_type", _TEXT, "Fault type", values=FAULT_TYPES),
+        Column("evidence", _TEXT, "What it was concluded from, in words"),
+        Column("detected_by", _TEXT, "Source of the evidence: xid, node_state, history, ..."),
+        Column("catalogue_version", _TEXT, "Version of the fault catalogue that typed it"),
+    ),
+    key=("incident_id",),
+)
+
+LABELS: Final = TableContract(
+    "features/labels",
+    "Per entity, moment and horizon: did an incident start in [as_of + L, as_of + L + H)?",
+    (
+        *_entity_columns(),
+        Column("as_of", UTC_TIME, "Moment of prediction"),
+        Column("horizon_h", _INT, "Horizon H", unit="h", minimum=1),
+        Column(
+            "label", pl.Int8(), "1, 0, or null where unknown", nullable=True, minimum=0, maximum=1
+        ),
+        Column("fault_type", _TEXT, "Fault type of the first such incident", nullable=True),
+        Column("incident_id", _TEXT, "The first such incident", nullable=True),
+        Column("censored_by", _TEXT, "Why the label is null", nullable=True, values=CENSORED_BY),
+    ),
+    key=("entity_kind", "entity_id", "as_of", "horizon_h"),
+    partition="day",
+    time_column="as_of",
+)
+
+GPU_MATRIX: Final = TableContract(
+    "features/gpu_matrix",
+    "One row per GPU and as_of, one Float32 column per registered feature",
+    (
+        Column("entity_id", _TEXT, "gpu_uuid"),
+        Column("as_of", UTC_TIME, "Moment of prediction; features end before it"),
+        Column("node", _TEXT, "Node the GPU was in", nullable=True),
+    ),
+    key=("entity_id", "as_of"),
+    partition="hour",
+    time_column="as_of",
+    extra_dtype=pl.Float32(),
+)
+
+
+def _score_columns() -> tuple[Column, ...]:
+    return (
+        *_entity_columns(),
+        Column("node", _TEXT, "Node", nullable=True),
+        Column("as_of", UTC_TIME, "Moment of prediction"),
+        Column("horizon_h", _INT, "Horizon", unit="h", minimum=1),
+        Column("score", _FLOAT, "Calibrated probability", nullable=True, minimum=0, maximum=1),
+        Column("status", _TEXT, "ok, prior or unknown", values=SCORE_STATUSES),
+        Column("status_reason", _TEXT, "Why it is not ok", nullable=True),
+        Column("fault_type", _TEXT, "Most probable fault type", nullable=True),
+        Column("fault_probability", _FLOAT, "Its share among fault types", nullable=True),
+        Column("reasons", _TEXTS, "Top reasons in words"),
+        Column("missing_share", _FLOAT, "Share of features that are null", minimum=0, maximum=1),
+        Column("model_version", _TEXT, "Registry version that scored"),
+        Column("trained_on", _TEXT, "synthetic or real", values=TRAINED_ON),
+    )
+
+
+GPU_SCORES: Final = TableContract(
+    "scores/gpu_scores",
+    "Failure scores per GPU, moment and horizon",
+    _score_columns(),
+    key=("entity_id", "as_of", "horizon_h", "model_version"),
+    partition="hour",
+    time_column="as_of",
+)
+
+NODE_SCORES: Final = TableContract(
+    "scores/node_scores",
+    "Failure scores per node, moment and horizon",
+    _score_columns(),
+    key=("entity_id", "as_of", "horizon_h", "model_version"),
+    partition="hour",
+    time_column="as_of",
+)
+
+DECISIONS: Final = TableContract(
+    "remediation/decisions",
+    "What the hook decided for each node, with each guard's verdict",
+    (
+        Column("decision_id", _TEXT, "Stable id"),
+        Column("node", _TEXT, "Node"),
+        Column("as_of", UTC_TIME, "as_of of the scores it rests on"),
+        Column("decided_at", UTC_TIME, "When it was decided"),
+        Column("wanted", _TEXT, "What the policy wants", values=ACTIONS),
+        Column("action", _TEXT, "What the guards leave of it", values=ACTIONS),
+        Column("score", _FLOAT, "Node score", nullable=True, minimum=0, maximum=1),
+        Column("horizon_h", _INT, "Horizon of the score", minimum=1),
+        Column("fault_type", _TEXT, "Most probable fault type", nullable=True),
+        Column("cost_of_acting", _FLOAT, "Expected", unit="GPU-hours", nullable=True),
+        Column("cost_of_waiting", _FLOAT, "Expected", unit="GPU-hours", nullable=True),
+        Column("sentence", _TEXT, "The decision in one sentence"),
+        Column("blocked_by", _TEXTS, "Guards that said no, each with its reason"),
+        Column("model_version", _TEXT, "Model the score came from"),
+        Column("is_dry_run", _BOOL, "Whether nothing was really done"),
+    ),
+    key=("decision_id",),
+)
+
+QUARANTINE: Final = TableContract(
+    "monitoring/quarantine",
+    "Rows and lines that were refused: rule, count and an example",
+    (
+        Column("table", _TEXT, "Table the row was meant for"),
+        Column("source", _TEXT, "Kind of source"),
+        Column("origin", _TEXT, "File or address"),
+        Column("rule", _TEXT, "Rule broken"),
+        Column("count", _LONG, "How many", minimum=1),
+        Column("example", _TEXT, "One of them"),
+    ),
+    key=("table", "source", "origin", "rule"),
+)
+
+READS: Final = TableContract(
+    "monitoring/reads",
+    "What became of every record read: read = parsed + skipped + quarantined",
+    (
+        Column("source", _TEXT, "Kind of source"),
+        Column("origin", _TEXT, "File or address"),
+        Column("n_read", _LONG, "Records seen", minimum=0),
+        Column("n_parsed", _LONG, "Records that gave at least one row", minimum=0),
+        Column("n_skipped", _LONG, "Comments, blanks, lines about something else", minimum=0),
+        Column("n_quarantined", _LONG, "Records refused", minimum=0),
+    ),
+    key=("source", "origin"),
+)
+
+TABLES: Final[tuple[TableContract, ...]] = (
+    RAW_GPU_TELEMETRY,
+    RAW_KERNEL_LOG,
+    RAW_JOB_LOG,
+    RAW_NODE_STATES,
+    CORE_GPU_TELEMETRY,
+    CORE_HEALTH_EVENTS,
+    CORE_JOBS,
+    CORE_NODE_STATES,
+    CORE_INVENTORY,
+    CORE_TOPOLOGY,
+    CORE_MAINTENANCE,
+    CORE_INCIDENTS,
+    LABELS,
+    GPU_MATRIX,
+    GPU_SCORES,
+    NODE_SCORES,
+    DECISIONS,
+    QUARANTINE,
+    READS,
+)
+
+TABLE_BY_KEY: Final = {table.asset_key: table for table in TABLES}
