@@ -68,6 +68,8 @@ class TableContract:
         partition: How the table is cut by time when stored.
         time_column: The column that decides a row's partition.
         extra_dtype: Type of the columns a table may have beyond `columns` (feature matrices).
+        is_end_stamped: Whether a row belongs to the partition that *ends* at its time (`as_of`:
+            a row of 07:00 is made of the hour before) rather than to the one that begins there.
     """
 
     asset_key: str
@@ -77,6 +79,7 @@ class TableContract:
     partition: Partition = "none"
     time_column: str | None = None
     extra_dtype: pl.DataType | None = None
+    is_end_stamped: bool = False
 
     @property
     def schema(self) -> pl.Schema:

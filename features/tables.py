@@ -137,6 +137,7 @@ RAW_JOB_LOG: Final = TableContract(
         Column("state", _TEXT, "End state, upper case, without detail: COMPLETED, NODE_FAIL, ..."),
         Column("exit_code", _INT, "Exit code", nullable=True),
         Column("exit_signal", _INT, "Signal", nullable=True),
+        Column("filed_at", UTC_TIME, "Submitted, else started, else ended", nullable=True),
         Column("submit", UTC_TIME, "Submitted", nullable=True),
         Column("start", UTC_TIME, "Started", nullable=True),
         Column("end", UTC_TIME, "Ended", nullable=True),
@@ -146,7 +147,7 @@ RAW_JOB_LOG: Final = TableContract(
     ),
     key=(),
     partition="day",
-    time_column="submit",
+    time_column="filed_at",
 )
 
 CORE_JOBS: Final = TableContract(
@@ -238,10 +239,9 @@ CORE_MAINTENANCE: Final = TableContract(
     key=("node", "start", "kind"),
 )
 
-CORE_INCIDENTS: Final = TableContract(
-    "core/incidents",
-    "Failures of GPUs and nodes: one per entity and repair, with a fault type and its evidence",
-    (
+
+def _incident_columns() -> tuple[Column, ...]:
+    return (
         Column("incident_id", _TEXT, "Stable id"),
         *_entity_columns(),
         Column("node", _TEXT, "Node it happened on", nullable=True),
@@ -251,7 +251,20 @@ CORE_INCIDENTS: Final = TableContract(
         Column("evidence", _TEXT, "What it was concluded from, in words"),
         Column("detected_by", _TEXT, "Source of the evidence: xid, node_state, history, ..."),
         Column("catalogue_version", _TEXT, "Version of the fault catalogue that typed it"),
-    ),
+    )
+
+
+RAW_INCIDENTS: Final = TableContract(
+    "raw/incidents",
+    "Incidents that a site's own records name, as received",
+    _incident_columns(),
+    key=(),
+)
+
+CORE_INCIDENTS: Final = TableContract(
+    "core/incidents",
+    "Failures of GPUs and nodes: one per entity and repair, with a fault type and its evidence",
+    _incident_columns(),
     key=("incident_id",),
 )
 
@@ -272,6 +285,7 @@ LABELS: Final = TableContract(
     key=("entity_kind", "entity_id", "as_of", "horizon_h"),
     partition="day",
     time_column="as_of",
+    is_end_stamped=True,
 )
 
 GPU_MATRIX: Final = TableContract(
@@ -285,6 +299,7 @@ GPU_MATRIX: Final = TableContract(
     key=("entity_id", "as_of"),
     partition="hour",
     time_column="as_of",
+    is_end_stamped=True,
     extra_dtype=pl.Float32(),
 )
 
@@ -314,6 +329,7 @@ GPU_SCORES: Final = TableContract(
     key=("entity_id", "as_of", "horizon_h", "model_version"),
     partition="hour",
     time_column="as_of",
+    is_end_stamped=True,
 )
 
 NODE_SCORES: Final = TableContract(
@@ -323,6 +339,7 @@ NODE_SCORES: Final = TableContract(
     key=("entity_id", "as_of", "horizon_h", "model_version"),
     partition="hour",
     time_column="as_of",
+    is_end_stamped=True,
 )
 
 DECISIONS: Final = TableContract(
@@ -381,6 +398,7 @@ TABLES: Final[tuple[TableContract, ...]] = (
     RAW_KERNEL_LOG,
     RAW_JOB_LOG,
     RAW_NODE_STATES,
+    RAW_INCIDENTS,
     CORE_GPU_TELEMETRY,
     CORE_HEALTH_EVENTS,
     CORE_JOBS,

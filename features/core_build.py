@@ -1,0 +1,294 @@
+"""Builds core tables from raw ones: deduplicated, resolved against the inventory, accounted for.
+
+How raw records are read is in `pipelines.sources`; incidents are built in `features.incidents`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import polars as pl
+
+from features.contracts import REJECT_SCHEMA, TableContract
+from features.scheduler_states import job_cause, node_state
+from features.tables import (
+    CORE_GPU_TELEMETRY,
+    CORE_HEALTH_EVENTS,
+    CORE_JOBS,
+    CORE_NODE_STATES,
+)
+from features.telemetry_metrics import METRICS
+
+REPEAT_GAP: Final = timedelta(seconds=5)
+"""Repeats of a health event within this time are one event (and one Xid chain)."""
+
+CLOCK_TOLERANCE: Final = timedelta(minutes=10)
+"""How far a sample's time may lie after its reading before its clock is not believed."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A core table with the account of the raw rows it was built from.
+
+    n_read == frame.height + n_merged + n_skipped + the counts in rejects.
+
+    Attributes:
+        frame: Rows that hold the table's contract.
+        rejects: One row per rule broken: rule, count, example.
+        n_read: Raw rows given.
+        n_merged: Raw rows that went into another row: duplicates, repeats.
+        n_skipped: Raw rows that the table is not about: job steps.
+    """
+
+    frame: pl.DataFrame
+    rejects: pl.DataFrame
+    n_read: int
+    n_merged: int = 0
+    n_skipped: int = 0
+
+
+def build_core_telemetry(raw: pl.DataFrame, inventory: pl.DataFrame) -> Built:
+    """One row per GPU and sample.
+
+    Rows of one GPU and moment are merged: each metric takes the first known value, the sources in
+    alphabetical order and each source's rows in the order they were read. A node that the source
+    did not give is taken from the GPU's stay.
+
+    Args:
+        raw: raw/gpu_telemetry.
+        inventory: core/inventory.
+
+    Returns:
+        core/gpu_telemetry, sorted by (gpu_uuid, ts).
+    """
+    is_early = pl.col("ts") > pl.col("ingested_at") + CLOCK_TOLERANCE
+    raw_kept, rejects = _set_aside(raw, [("ts is later than the time of reading", is_early)])
+    floats = [metric.column for metric in METRICS if metric.dtype.is_float()]
+    columns = CORE_GPU_TELEMETRY.schema.names()
+    clean = raw_kept.with_columns(pl.col(floats).fill_nan(None))
+    # Merging is slow and few rows need it: the others go past it.
+    is_repeat = pl.struct("gpu_uuid", "ts").is_duplicated()
+    repeats = clean.filter(is_repeat).sort("source", "ingested_at", maintain_order=True)
+    merged = repeats.group_by("gpu_uuid", "ts").agg(
+        pl.col(columns[2:]).drop_nulls().first(),
+    )
+    single = pl.concat([clean.filter(~is_repeat).select(columns), merged.select(columns)])
+    has_node = pl.col("node").is_not_null()
+    homeless = single.filter(~has_node)
+    stays = inventory.select("gpu_uuid", pl.col("node").alias("stay_node"), *_VALIDITY)
+    found = _at_stay(homeless, stays, by=["gpu_uuid"])["stay_node"]
+    filled = pl.concat([single.filter(has_node), homeless.with_columns(found.alias("node"))])
+    return _built(
+        CORE_GPU_TELEMETRY,
+        filled.sort("gpu_uuid", "ts"),
+        rejects=[rejects],
+        n_read=raw.height,
+        n_merged=raw_kept.height - single.height,
+    )
+
+
+def build_health_events(raw: pl.DataFrame, inventory: pl.DataFrame) -> Built:
+    """Health events with their GPU, repeats counted instead of repeated.
+
+    Lines of one node, device, kind and code that follow each other within 5 s are repeats; a
+    storm of them gives one event per 5 s. Only earlier lines decide what belongs together, so
+    what comes later changes no event but its count (which therefore is no feature).
+
+    Args:
+        raw: raw/kernel_log.
+        inventory: core/inventory; finds the GPU by node and device at the time of the event.
+
+    Returns:
+        core/health_events, sorted by (ts, event_id). Lines without a node or a time are rejects.
+    """
+    is_lost = [
+        ("node is null", pl.col("node").is_null()),
+        ("ts is null", pl.col("ts").is_null()),
+    ]
+    kept, rejects = _set_aside(raw, is_lost)
+    device = ["node", "pci_bus_id", "kind", "code"]
+    since_last = pl.col("ts") - pl.col("ts").shift(1).over(device)
+    chain = (since_last > REPEAT_GAP).fill_null(value=True).cum_sum().over(device)
+    in_chain = pl.col("ts") - pl.col("ts").min().over(*device, "chain")
+    gap_us = REPEAT_GAP // timedelta(microseconds=1)
+    # The first slice is closed on both sides: a repeat after exactly 5 s is still a repeat.
+    slice_number = ((in_chain.dt.total_microseconds() - 1).clip(0) // gap_us).alias("slice")
+    events = (
+        kept.sort("ts", maintain_order=True)
+        .with_columns(chain.alias("chain"))
+        .with_columns(slice_number)
+        .group_by(*device, "chain", "slice", maintain_order=True)
+        .agg(
+            pl.col("ts").first(),
+            pl.len().cast(pl.Int64).alias("count"),
+            pl.col("line").first().alias("message"),
+        )
+        .with_columns(_event_id())
+        .sort("ts", "event_id")
+    )
+    stays = inventory.select("gpu_uuid", "node", "pci_bus_id", *_VALIDITY)
+    gpu_uuid = _at_stay(events, stays, by=["node", "pci_bus_id"])["gpu_uuid"]
+    return _built(
+        CORE_HEALTH_EVENTS,
+        events.with_columns(gpu_uuid),
+        rejects=[rejects],
+        n_read=raw.height,
+        n_merged=kept.height - events.height,
+    )
+
+
+def build_jobs(raw: pl.DataFrame) -> Built:
+    """One row per attempt of a job.
+
+    A record of the same job and start that was read again (first running, then ended) replaces
+    the earlier one; records of one job with several starts are its attempts (requeued). Steps are
+    skipped: the parent's record holds what happened to the job.
+
+    Args:
+        raw: raw/job_log.
+
+    Returns:
+        core/jobs, sorted by (job_id, attempt).
+    """
+    parents = raw.filter(pl.col("step").is_null())
+    latest = (
+        parents.sort("ingested_at", "end", nulls_last=False, maintain_order=True)
+        .unique(["job_id", "start"], keep="last", maintain_order=True)
+        .sort("job_id", "start", nulls_last=True)
+    )
+    jobs = latest.select(
+        "job_id",
+        pl.int_range(pl.len()).over("job_id").cast(pl.Int32).alias("attempt"),
+        "user",
+        "partition",
+        "nodes",
+        "n_gpus",
+        "submit",
+        "start",
+        "end",
+        pl.col("state").alias("end_state"),
+        "exit_code",
+        _by_distinct(latest["state"], "cause", [job_cause(s) for s in _distinct(latest["state"])]),
+    )
+    return _built(
+        CORE_JOBS,
+        jobs,
+        n_read=raw.height,
+        n_merged=parents.height - latest.height,
+        n_skipped=raw.height - parents.height,
+    )
+
+
+def build_node_states(raw: pl.DataFrame) -> Built:
+    """Intervals in which nodes were up, drained, down or in an unknown state.
+
+    An interval without an end lasts until the node's next one begins.
+
+    Args:
+        raw: raw/node_states.
+
+    Returns:
+        core/node_states, sorted by (node, valid_from, state).
+    """
+    states = [node_state(text) for text in _distinct(raw["state"])]
+    named = raw.with_columns(_by_distinct(raw["state"], "state", list(states)))
+    key = list(CORE_NODE_STATES.key)
+    latest = named.sort("ingested_at", maintain_order=True).unique(
+        key, keep="last", maintain_order=True
+    )
+    ordered = latest.sort(*key, nulls_last=False)
+    next_start = pl.col("valid_from").shift(-1).over("node")
+    closed = ordered.with_columns(pl.col("valid_to").fill_null(next_start))
+    is_backward = pl.col("valid_to") < pl.col("valid_from")
+    kept, rejects = _set_aside(closed, [("valid_to is before valid_from", is_backward)])
+    return _built(
+        CORE_NODE_STATES,
+        kept.select(CORE_NODE_STATES.schema.names()),
+        rejects=[rejects],
+        n_read=raw.height,
+        n_merged=raw.height - latest.height,
+    )
+
+
+_VALIDITY: Final = ("valid_from", "valid_to")
+
+
+def _at_stay(rows: pl.DataFrame, stays: pl.DataFrame, *, by: list[str]) -> pl.DataFrame:
+    """What the latest stay that covers each row's `ts` says, in the rows' order; null: none does.
+
+    Args:
+        rows: Rows with `ts` and the columns `by`.
+        stays: Rows with the columns `by`, valid_from, valid_to and what is asked for.
+        by: Columns that name the device.
+    """
+    numbered = rows.select(*by, "ts").with_row_index("row")
+    began = pl.col("valid_from").is_null() | (pl.col("valid_from") <= pl.col("ts"))
+    goes_on = pl.col("valid_to").is_null() | (pl.col("ts") < pl.col("valid_to"))
+    devices = numbered.select(by).unique()
+    found = (
+        numbered.join(stays.join(devices, on=by, how="semi"), on=by)
+        .filter(began & goes_on)
+        .sort("valid_from", nulls_last=False)
+        .unique("row", keep="last", maintain_order=True)
+    )
+    return numbered.select("row").join(
+        found.drop(by, "ts"), on="row", how="left", maintain_order="left"
+    )
+
+
+def _set_aside(
+    frame: pl.DataFrame, rules: Sequence[tuple[str, pl.Expr]]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Splits off the rows that break a rule; a row counts under the first rule it breaks."""
+    rejects: list[dict[str, object]] = []
+    for rule, is_bad in rules:
+        bad = frame.filter(is_bad)
+        if bad.is_empty():
+            continue
+        example = str(bad.row(0, named=True))
+        rejects.append({"rule": rule, "count": bad.height, "example": example})
+        frame = frame.filter(~is_bad.fill_null(value=False))
+    return frame, pl.DataFrame(rejects, schema=REJECT_SCHEMA)
+
+
+def _built(
+    table: TableContract,
+    frame: pl.DataFrame,
+    *,
+    rejects: Sequence[pl.DataFrame] = (),
+    n_read: int,
+    n_merged: int = 0,
+    n_skipped: int = 0,
+) -> Built:
+    """Holds the frame against the table's contract and gathers the account."""
+    enforced = table.enforce(frame)
+    return Built(
+        enforced.frame,
+        pl.concat([*rejects, enforced.rejects]),
+        n_read=n_read,
+        n_merged=n_merged,
+        n_skipped=n_skipped,
+    )
+
+
+def _event_id() -> pl.Expr:
+    parts = [
+        pl.col("node"),
+        pl.col("pci_bus_id").fill_null("-"),
+        pl.col("kind"),
+        pl.col("code").cast(pl.String).fill_null("-"),
+        pl.col("ts").dt.strftime("%Y%m%dT%H%M%S%.6fZ"),
+    ]
+    return pl.concat_str(parts, separator="/").alias("event_id")
+
+
+def _distinct(words: pl.Series) -> list[str]:
+    return list(words.unique(maintain_order=True).drop_nulls())
+
+
+def _by_distinct(words: pl.Series, name: str, meanings: Sequence[str | None]) -> pl.Series:
+    """Replaces each distinct word, in order of first appearance, by its meaning."""
+    new = pl.Series(meanings, dtype=pl.String)
+    old = pl.Series(_distinct(words), dtype=pl.String)
+    return words.replace_strict(old, new, default=None, return_dtype=pl.String).alias(name)

@@ -1,0 +1,301 @@
+"""Features from what happened before: incidents and stays of a GPU, its node, places and batch.
+
+Nothing is known here of telemetry, and nothing at or after `as_of` is looked at: incidents and
+stays count when they began before `as_of`, the end of a stay when it lay before `as_of`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from features.contracts import UTC_TIME
+from features.errors import DataError
+from features.event_index import (
+    US_PER_DAY,
+    EventIndex,
+    ExposureIndex,
+    Floats,
+    Ints,
+    group_codes,
+)
+from features.history_rows import (
+    ENTITY,
+    current_stay,
+    known_stays,
+    past_incidents,
+    place_column,
+    with_batch,
+    with_places,
+)
+from features.registry import Feature, window_suffix
+
+SCOPES: Final = {
+    "own": (ENTITY, "this GPU"),
+    "slot": (("node", "slot"), "this slot"),
+    "node": (("node",), "this node"),
+    "batch": (("batch",), "GPUs of this batch"),
+    "fleet": (("fleet",), "the whole fleet"),
+}
+"""Groups that need no topology: the columns that name one, and its name in words."""
+
+_DAYS_PER_YEAR: Final = 365.25
+_LEAST_EXPOSURE_DAYS: Final = 1.0  # a rate over less than a GPU-day says nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistorySpec:
+    """Which history is looked at.
+
+    Attributes:
+        windows: Windows in which incidents are counted, shortest first; the rate uses the last.
+        scopes: Groups beside the levels of the topology, out of `SCOPES`.
+        levels: Levels to count in; None: all that the topology has.
+        ordinal_levels: Levels whose places are whole numbers with a meaning in their order
+            (cage 0 is the lowest); each gives the number itself as a feature.
+        repeat_gap: An incident closer than this to the same entity's one before is not counted,
+            so that one bad unit with a hundred repeats does not stand for its whole row.
+
+    Raises:
+        DataError: No window, a window that is not positive, or an unknown scope.
+    """
+
+    windows: tuple[timedelta, ...] = (timedelta(7), timedelta(30), timedelta(180))
+    scopes: tuple[str, ...] = ("own", "slot", "node", "batch", "fleet")
+    levels: tuple[str, ...] | None = None
+    ordinal_levels: tuple[str, ...] = ()
+    repeat_gap: timedelta = timedelta(0)
+
+    def __post_init__(self) -> None:
+        if not self.windows or min(self.windows) <= timedelta(0):
+            raise DataError(
+                f"history spec: windows must be one or more positive lengths, got {self.windows}."
+            )
+        unknown = sorted(set(self.scopes) - set(SCOPES))
+        if unknown:
+            raise DataError(
+                f"history spec: unknown scope {', '.join(unknown)}; choose from "
+                f"{', '.join(SCOPES)}. Levels of the topology go into `levels`."
+            )
+
+
+def history_levels(topology: pl.DataFrame, spec: HistorySpec) -> tuple[str, ...]:
+    """The levels that are counted in: those of the spec, or all that the topology has, sorted."""
+    if spec.levels is not None:
+        return spec.levels
+    return tuple(sorted(topology["level"].unique().to_list()))
+
+
+def history_features(spec: HistorySpec, levels: Sequence[str]) -> tuple[Feature, ...]:
+    """The features that `build_history` gives, in order.
+
+    Args:
+        spec: Which history is looked at.
+        levels: Levels that are counted in; see `history_levels`.
+
+    Returns:
+        For each scope and level: counts per window, time since the last, and (beside the own
+        history) a rate per GPU-year; then the GPU's own record, its stays, and its place.
+    """
+    features: list[Feature] = []
+    for scope in _scope_keys(spec, levels):
+        words = SCOPES[scope][1] if scope in SCOPES else f"its {scope}"
+        features += _scope_features(scope, words, spec)
+    return (*features, *_OWN_FEATURES, *_STAY_FEATURES, *map(_place_feature, spec.ordinal_levels))
+
+
+def build_history(
+    grid: pl.DataFrame,
+    *,
+    incidents: pl.DataFrame,
+    inventory: pl.DataFrame,
+    topology: pl.DataFrame,
+    spec: HistorySpec,
+) -> pl.DataFrame:
+    """Computes history, stay and place features for every row of a grid.
+
+    Args:
+        grid: Rows with `entity_kind`, `entity_id`, `node`, `slot`, `as_of`.
+        incidents: core/incidents; those with `start < as_of` count.
+        inventory: core/inventory; stays with `valid_from < as_of` count, their end only where
+            `valid_to < as_of`. Stays without a known beginning give no age and no exposure.
+        topology: core/topology; the place known just before `as_of`.
+        spec: Which history is looked at.
+
+    Returns:
+        `entity_id`, `as_of` and one Float32 column per feature of `history_features`, in the
+        grid's order. Null: the group is unknown, or nothing of the kind has happened yet.
+    """
+    levels = history_levels(topology, spec)
+    placed = sorted({*levels, *spec.ordinal_levels})
+    stays = known_stays(inventory)
+    past = past_incidents(incidents, stays, repeat_gap=spec.repeat_gap)
+    rows = with_places(with_batch(grid, stays, at="as_of"), topology, levels=placed, at="as_of")
+    past = with_places(past, topology, levels=placed, at="start")
+    stays = with_places(stays, topology, levels=placed, at="valid_from")
+    columns: dict[str, Floats] = {}
+    for scope, key in _scope_keys(spec, levels).items():
+        columns |= _scope_history(scope, key, rows=rows, past=past, stays=stays, spec=spec)
+    columns |= _own_record(rows, past=past, stays=stays)
+    columns |= _stay_record(rows, stays)
+    for level in spec.ordinal_levels:
+        number = rows[place_column(level)].cast(pl.Float64, strict=False)
+        columns[_place_feature(level).name] = number.fill_null(np.nan).to_numpy()
+    return rows.select("entity_id", "as_of").with_columns(
+        pl.Series(feature.name, columns[feature.name], nan_to_null=True).cast(pl.Float32)
+        for feature in history_features(spec, levels)
+    )
+
+
+def _scope_keys(spec: HistorySpec, levels: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Each scope with the columns that name its groups."""
+    chosen = {scope: key for scope, (key, _) in SCOPES.items() if scope in spec.scopes}
+    return chosen | {level: (place_column(level),) for level in levels}
+
+
+def _scope_features(scope: str, words: str, spec: HistorySpec) -> list[Feature]:
+    features = [
+        Feature(
+            f"{scope}_incident_count_{window_suffix(window)}",
+            "history",
+            "1",
+            window,
+            f"Incidents of {words} in the last {window_suffix(window)}",
+            ("incidents.start",),
+        )
+        for window in spec.windows
+    ]
+    features.append(
+        Feature(
+            f"{scope}_days_since_incident",
+            "history",
+            "d",
+            None,
+            f"Time since the last incident of {words}",
+            ("incidents.start",),
+        )
+    )
+    if scope == "own":  # one GPU is one GPU: its rate is its count
+        return features
+    longest = window_suffix(spec.windows[-1])
+    rate = Feature(
+        f"{scope}_incident_rate_{longest}",
+        "history",
+        "1/GPU-year",
+        spec.windows[-1],
+        f"Incidents per GPU-year of {words} in the last {longest}",
+        ("incidents.start", "inventory.valid_from", "inventory.valid_to"),
+    )
+    return [*features, rate]
+
+
+_OWN_FEATURES: Final = tuple(
+    Feature(name, "history", "1", None, meaning, ("incidents.start", "inventory.valid_from"))
+    for name, meaning in (
+        ("own_incident_count", "Incidents of this GPU, ever"),
+        ("own_incident_count_in_stay", "Incidents of this GPU since it was put into this node"),
+    )
+)
+
+_STAY_FEATURES: Final = tuple(
+    Feature(name, "stay", unit, None, meaning, ("inventory.valid_from", "inventory.valid_to"))
+    for name, unit, meaning in (
+        ("age_days", "d", "Time since this GPU was first seen"),
+        ("cohort_days", "d", "When this GPU was first seen, from the first of the fleet"),
+        ("stay_age_days", "d", "Time since this GPU was put into this node"),
+        ("earlier_stay_count", "1", "Earlier stays of this GPU"),
+        ("previous_stay_days", "d", "Length of the stay before this one"),
+        ("idle_before_stay_days", "d", "Time between the stay before and this one"),
+        ("watched_days", "d", "Time this GPU has been in any node"),
+        ("node_stay_count", "1", "GPUs put into this node so far"),
+    )
+)
+
+
+def _place_feature(level: str) -> Feature:
+    return Feature(
+        f"{level}_number", "structural", "1", None, f"Number of its {level}", ("topology.place",)
+    )
+
+
+def _scope_history(
+    scope: str,
+    key: tuple[str, ...],
+    *,
+    rows: pl.DataFrame,
+    past: pl.DataFrame,
+    stays: pl.DataFrame,
+    spec: HistorySpec,
+) -> dict[str, Floats]:
+    """Counts, time since the last incident, and rate of the groups of one scope."""
+    row_codes, past_codes, stay_codes = group_codes(rows, past, stays, key=key)
+    incidents = EventIndex(past_codes, _micros(past["start"]))
+    exposure = ExposureIndex(stay_codes, stays)
+    # Rows of a place share group and moment: each such pair is asked once.
+    moments, moment = np.unique(_micros(rows["as_of"]), return_inverse=True)
+    pairs, back = np.unique(row_codes * moments.size + moment, return_inverse=True)
+    codes, before = np.divmod(pairs, max(moments.size, 1))
+    before = moments[before]
+    total = incidents.count(codes, before)
+    found: dict[str, Floats] = {}
+    since = before
+    for window in spec.windows:
+        since = before - window // timedelta(microseconds=1)
+        count = (total - incidents.count(codes, since)).astype(np.float64)
+        found[f"incident_count_{window_suffix(window)}"] = count
+    found["days_since_incident"] = (before - incidents.last_time(codes, before)) / US_PER_DAY
+    exposed = exposure.days(codes, before) - exposure.days(codes, since)
+    years = np.where(exposed >= _LEAST_EXPOSURE_DAYS, exposed, np.nan) / _DAYS_PER_YEAR
+    found[f"incident_rate_{window_suffix(spec.windows[-1])}"] = count / years
+    is_known = row_codes >= 0
+    return {
+        f"{scope}_{name}": np.where(is_known, values[back], np.nan)
+        for name, values in found.items()
+    }
+
+
+def _own_record(
+    rows: pl.DataFrame, *, past: pl.DataFrame, stays: pl.DataFrame
+) -> dict[str, Floats]:
+    """Incidents of the entity, ever and since its present stay began."""
+    codes, past_codes = group_codes(rows, past, key=ENTITY)
+    index = EventIndex(past_codes, _micros(past["start"]))
+    total = index.count(codes, _micros(rows["as_of"])).astype(np.float64)
+    since = current_stay(rows, stays)["valid_from"]
+    earlier = index.count(codes, since.dt.epoch("us").fill_null(0).to_numpy())
+    in_stay = np.where(since.is_null().to_numpy(), np.nan, total - earlier)
+    return {"own_incident_count": total, "own_incident_count_in_stay": in_stay}
+
+
+def _stay_record(rows: pl.DataFrame, stays: pl.DataFrame) -> dict[str, Floats]:
+    """Age, stays and moves of the entity, and how many GPUs its node has had."""
+    moment, since, first = pl.col("as_of"), pl.col("valid_from"), pl.col("first_seen")
+    # The end of the stay before is known only where it lay before as_of.
+    ended = pl.when(pl.col("previous_to") < moment).then("previous_to")
+    spans = {
+        "age_days": moment - first,
+        "cohort_days": first - pl.lit(stays["valid_from"].min(), UTC_TIME),
+        "stay_age_days": moment - since,
+        "previous_stay_days": ended - pl.col("previous_from"),
+        "idle_before_stay_days": since - ended,
+    }
+    record = current_stay(rows, stays).select(
+        pl.col("earlier").cast(pl.Float64).alias("earlier_stay_count"),
+        *((span.dt.total_microseconds() / US_PER_DAY).alias(name) for name, span in spans.items()),
+    )
+    columns = {name: record[name].fill_null(np.nan).to_numpy() for name in record.columns}
+    as_of = _micros(rows["as_of"])
+    codes, stay_codes = group_codes(rows, stays, key=ENTITY)
+    watched = ExposureIndex(stay_codes, stays).days(codes, as_of)
+    columns["watched_days"] = np.where(record["age_days"].is_null().to_numpy(), np.nan, watched)
+    codes, stay_codes = group_codes(rows, stays, key=("node",))
+    count = ExposureIndex(stay_codes, stays).begun(codes, as_of)
+    columns["node_stay_count"] = np.where(codes >= 0, count, np.nan)
+    return columns
+
+
+def _micros(times: pl.Series) -> Ints:
+    return times.dt.epoch("us").to_numpy().astype(np.int64)

@@ -1,0 +1,93 @@
+"""The model card: what a version was trained on, how good it is, and what it is not good for.
+
+Plain values only; rendering is done where cards are shown.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from models.evaluation import Evaluation
+from models.event_metrics import EventMetrics
+from models.failure_model import FailureModel
+from models.fault_types import FaultTypeMetrics
+
+SYNTHETIC_LIMIT = (
+    "Trained on a synthetic fleet: its numbers say that the machinery works, not that it predicts "
+    "failures of real GPUs."
+)
+STANDING_LIMITS = (
+    "A score is the probability of an incident as the fault catalogue defines it.",
+    "Failures without a precursor in the inputs cannot be forecast; their share bounds recall.",
+    "Reasons name what raised the score; they are not causes.",
+)
+FEW_INCIDENTS = 100
+
+
+def build_card(
+    model: FailureModel,
+    *,
+    evaluation: Evaluation,
+    baselines: Mapping[str, Evaluation],
+    events: EventMetrics | None = None,
+    fault_types: FaultTypeMetrics | None = None,
+    threshold_choice: str | None = None,
+    limits: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Puts a card together; equal inputs give equal cards, so it holds no time of day.
+
+    Args:
+        model: The model.
+        evaluation: On test rows.
+        baselines: On the same rows, by name.
+        events: Alerts and incidents in the same time.
+        fault_types: Forecast of fault types.
+        threshold_choice: How the threshold was chosen, in words.
+        limits: What else must be known.
+
+    Returns:
+        The card as plain values, for JSON.
+    """
+    first, last = model.data_span
+    said = list(limits) + list(STANDING_LIMITS)
+    if model.trained_on == "synthetic":
+        said.insert(0, SYNTHETIC_LIMIT)
+    if model.n_incidents < FEW_INCIDENTS:
+        said.append(f"Learned from {model.n_incidents} incidents; intervals are wide.")
+    return {
+        "task": {
+            "entity_kind": model.entity_kind,
+            "horizon_h": model.horizon_h,
+            "lead_h": model.lead.total_seconds() / 3600.0,
+        },
+        "trained_on": model.trained_on,
+        "data": {
+            "first_as_of": first.isoformat(),
+            "last_as_of": last.isoformat(),
+            "n_rows": model.n_rows,
+            "n_positive": model.n_positive,
+            "n_incidents": model.n_incidents,
+            "data_hash": model.data_hash,
+        },
+        "versions": {
+            "contract": model.contract_version,
+            "catalogue": model.task.catalogue_version,
+        },
+        "n_features": len(model.feature_names),
+        "calibration": {
+            "method": model.calibration.method,
+            "n_rows": model.calibration.n_rows,
+            "n_positive": model.calibration.n_positive,
+        },
+        "threshold_choice": threshold_choice,
+        "test": evaluation.to_dict(),
+        "baselines": {name: _short(one) for name, one in baselines.items()},
+        "events": events.to_dict() if events is not None else None,
+        "fault_types": fault_types.to_dict() if fault_types is not None else None,
+        "limits": said,
+    }
+
+
+def _short(evaluation: Evaluation) -> dict[str, Any]:
+    """A baseline's row metrics without curves."""
+    values = evaluation.all_rows.to_dict()
+    return {name: value for name, value in values.items() if name not in {"curve", "reliability"}}

@@ -1,0 +1,242 @@
+"""Judges alerts against incidents: caught or missed, how early, how many false alarms.
+
+Which scores become alerts is decided in `models.warnings`, rows are judged in
+`models.evaluation`.
+"""
+
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from features.errors import DataError
+from models.evaluation import Bootstrap, Estimate, estimate, resample_weights
+from models.specs import Task
+
+LEAD_QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+@dataclass(frozen=True)
+class EventMetrics:
+    """What the operator would have seen.
+
+    Attributes:
+        n_alerts: Alerts raised.
+        n_true: Alerts that caught an incident.
+        n_false: Alerts on a row known to be followed by none.
+        n_unjudged: Alerts whose outcome is unknown (censored), neither true nor false.
+        precision: n_true / (n_true + n_false).
+        n_incidents: Incidents that a row could have caught.
+        n_caught: Those that an alert did catch.
+        recall: n_caught / n_incidents.
+        lead_h: Lead of the first alert that caught each incident, hours, rising.
+        lead_quantiles_h: Its 10, 25, 50, 75 and 90 % points.
+        alerts_per_1000_nodes_per_day: Alerts against nodes watched.
+        node_days: Watched time.
+    """
+
+    n_alerts: int
+    n_true: int
+    n_false: int
+    n_unjudged: int
+    precision: Estimate
+    n_incidents: int
+    n_caught: int
+    recall: Estimate
+    lead_h: tuple[float, ...]
+    lead_quantiles_h: tuple[float, ...]
+    alerts_per_1000_nodes_per_day: float | None
+    node_days: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain values, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Independent outcomes of alerts: one per incident caught, one per entity falsely alarmed.
+
+    Attributes:
+        n_true: Incidents caught.
+        n_false: Entities with at least one false alert.
+    """
+
+    n_true: int
+    n_false: int
+
+
+def evaluate_events(
+    alerts: pl.DataFrame,
+    rows: pl.DataFrame,
+    *,
+    incidents: pl.DataFrame,
+    task: Task,
+    tick: timedelta,
+    bootstrap: Bootstrap | None = None,
+) -> EventMetrics:
+    """Judges alerts: one catches an incident when `L <= start - as_of < L + H`.
+
+    Args:
+        alerts: `entity_id`, `as_of`, from `models.warnings.raise_alerts` over `rows`.
+        rows: Every row that was scored: `entity_id`, `as_of`, `node`, `label` (null: censored).
+        incidents: core/incidents.
+        task: Lead, horizon and entity kind.
+        tick: Time between two rows of an entity.
+        bootstrap: How intervals are made; groups are entities.
+
+    Returns:
+        The metrics. Only incidents that some row could have caught count as missed.
+
+    Raises:
+        DataError: A column is missing.
+    """
+    judged = judge_alerts(alerts, rows, incidents=incidents, task=task)
+    catchable = _caught_pairs(rows, incidents, task=task)
+    caught = _caught_pairs(alerts, incidents, task=task)
+    in_scope = catchable.select("entity_id", "incident_id").unique()
+    first = caught.group_by("incident_id").agg(pl.col("lead_h").max()).sort("lead_h")
+    leads = first["lead_h"].to_numpy()
+    nodes = pl.coalesce("node", "entity_id").alias("place")
+    node_days = rows.select(nodes, "as_of").unique().height * (tick / timedelta(days=1))
+    precision, recall = _shares(rows, judged, in_scope, caught, bootstrap or Bootstrap())
+    outcome = judged["outcome"]
+    return EventMetrics(
+        n_alerts=alerts.height,
+        n_true=int((outcome == "true").sum()),
+        n_false=int((outcome == "false").sum()),
+        n_unjudged=int((outcome == "unjudged").sum()),
+        precision=precision,
+        n_incidents=in_scope["incident_id"].n_unique(),
+        n_caught=first.height,
+        recall=recall,
+        lead_h=tuple(leads.tolist()),
+        lead_quantiles_h=tuple(np.quantile(leads, LEAD_QUANTILES).tolist()) if leads.size else (),
+        alerts_per_1000_nodes_per_day=1000.0 * alerts.height / node_days if node_days else None,
+        node_days=node_days,
+    )
+
+
+def judge_alerts(
+    alerts: pl.DataFrame, rows: pl.DataFrame, *, incidents: pl.DataFrame, task: Task
+) -> pl.DataFrame:
+    """The outcome of each alert.
+
+    Args:
+        alerts: `entity_id`, `as_of`.
+        rows: Rows the alerts are among, with `label`.
+        incidents: core/incidents.
+        task: Lead, horizon and entity kind.
+
+    Returns:
+        The alerts with `outcome`: true, false, or unjudged where the label is null.
+    """
+    _require(rows, ("entity_id", "as_of", "node", "label"), what="rows")
+    _require(alerts, ("entity_id", "as_of"), what="alerts")
+    true = _caught_pairs(alerts, incidents, task=task).select("entity_id", "as_of").unique()
+    return (
+        alerts.select("entity_id", "as_of")
+        .join(rows.select("entity_id", "as_of", "label"), on=["entity_id", "as_of"], how="left")
+        .join(true.with_columns(is_true=True), on=["entity_id", "as_of"], how="left")
+        .select(
+            "entity_id",
+            "as_of",
+            outcome=pl.when(pl.col("is_true"))
+            .then(pl.lit("true"))
+            .when(pl.col("label") == 0)
+            .then(pl.lit("false"))
+            .otherwise(pl.lit("unjudged")),
+        )
+    )
+
+
+def alert_episodes(
+    alerts: pl.DataFrame, rows: pl.DataFrame, *, incidents: pl.DataFrame, task: Task
+) -> Episodes:
+    """Counts outcomes that are independent enough for a binomial bound; see `judge_alerts`."""
+    judged = judge_alerts(alerts, rows, incidents=incidents, task=task)
+    caught = _caught_pairs(alerts, incidents, task=task)
+    false = judged.filter(pl.col("outcome") == "false")
+    return Episodes(caught["incident_id"].n_unique(), false["entity_id"].n_unique())
+
+
+def incidents_by_entity(incidents: pl.DataFrame, *, entity_kind: str) -> pl.DataFrame:
+    """Incidents an entity answers for; a node answers for those of its GPUs too.
+
+    Args:
+        incidents: core/incidents.
+        entity_kind: gpu or node.
+
+    Returns:
+        `entity_id`, `incident_id`, `start`.
+    """
+    if entity_kind == "node":
+        named = incidents.with_columns(
+            entity_id=pl.when(pl.col("entity_kind") == "node")
+            .then(pl.col("entity_id"))
+            .otherwise(pl.col("node"))
+        )
+    else:
+        named = incidents.filter(pl.col("entity_kind") == entity_kind)
+    return named.select("entity_id", "incident_id", "start").drop_nulls("entity_id")
+
+
+def _caught_pairs(rows: pl.DataFrame, incidents: pl.DataFrame, *, task: Task) -> pl.DataFrame:
+    """Each row with each incident it can catch: entity_id, as_of, incident_id, lead_h."""
+    lead = pl.col("start") - pl.col("as_of")
+    return (
+        rows.select("entity_id", "as_of")
+        .join(incidents_by_entity(incidents, entity_kind=task.entity_kind), on="entity_id")
+        .filter(lead >= task.lead, lead < task.embargo)
+        .select(
+            "entity_id",
+            "as_of",
+            "incident_id",
+            lead_h=lead.dt.total_seconds(fractional=True) / 3600.0,
+        )
+    )
+
+
+def _shares(
+    rows: pl.DataFrame,
+    judged: pl.DataFrame,
+    in_scope: pl.DataFrame,
+    caught: pl.DataFrame,
+    bootstrap: Bootstrap,
+) -> tuple[Estimate, Estimate]:
+    """Precision and recall with intervals over entities."""
+
+    def count(frame: pl.DataFrame, name: str) -> pl.DataFrame:
+        return frame.group_by("entity_id").agg(pl.len().cast(pl.Float64).alias(name))
+
+    entities = rows.select(pl.col("entity_id").unique(maintain_order=True))
+    parts = (
+        count(judged.filter(pl.col("outcome") == "true"), "true"),
+        count(judged.filter(pl.col("outcome") != "unjudged"), "judged"),
+        count(caught.select("entity_id", "incident_id").unique(), "caught"),
+        count(in_scope, "in_scope"),
+    )
+    for part in parts:
+        entities = entities.join(part, on="entity_id", how="left", maintain_order="left")
+    counts = entities.drop("entity_id").fill_null(0.0).to_numpy()
+    sums = [np.zeros((0, 4))]
+    sums += [weights @ counts for weights in resample_weights(entities["entity_id"], bootstrap)]
+    drawn, total = np.concatenate(sums), counts.sum(axis=0)
+
+    def share(above: int, below: int) -> Estimate:
+        if not total[below]:
+            return Estimate(None, None, None)
+        ratio = drawn[:, above] / np.where(drawn[:, below] > 0, drawn[:, below], np.nan)
+        return estimate(float(total[above] / total[below]), ratio)
+
+    return share(0, 1), share(2, 3)
+
+
+def _require(frame: pl.DataFrame, names: tuple[str, ...], *, what: str) -> None:
+    absent = [name for name in names if name not in frame.columns]
+    if absent:
+        raise DataError(
+            f"event metrics: {what} lack {', '.join(absent)}, found {', '.join(frame.columns)}."
+        )

@@ -1,0 +1,170 @@
+"""The failure score as a value: boosters, their columns, and the map to a probability.
+
+It is trained in `models.training` and stored by `models.registry`; nothing is read or written.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+import lightgbm as lgb
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from features.errors import DataError
+from features.tables import GPU_MATRIX
+from models.calibration import UNCALIBRATED, Calibration, FloatArray, fit_calibration
+from models.specs import Task, TrainSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailureModel:
+    """A trained failure score with all it needs to be used and judged.
+
+    Attributes:
+        boosters: One per seed; raw log-odds are averaged.
+        feature_names: Columns, in the boosters' order.
+        task: What it predicts.
+        spec: How it was trained.
+        calibration: From raw log-odds to probability.
+        data_span: First and last `as_of` of the training rows.
+        contract_version: Fingerprint of the matrix contract and the feature names.
+        data_hash: Fingerprint of the training rows.
+        n_rows: Training rows with a label.
+        n_positive: Positive ones.
+        n_incidents: Distinct incidents among them.
+    """
+
+    boosters: tuple[lgb.Booster, ...]
+    feature_names: tuple[str, ...]
+    task: Task
+    spec: TrainSpec
+    calibration: Calibration = UNCALIBRATED
+    data_span: tuple[datetime, datetime]
+    contract_version: str
+    data_hash: str
+    n_rows: int
+    n_positive: int
+    n_incidents: int
+
+    @property
+    def horizon_h(self) -> int:
+        """Horizon H, hours."""
+        return self.task.horizon_h
+
+    @property
+    def lead(self) -> timedelta:
+        """Minimum lead L."""
+        return self.task.lead
+
+    @property
+    def entity_kind(self) -> str:
+        """Gpu or node."""
+        return self.task.entity_kind
+
+    @property
+    def trained_on(self) -> str:
+        """Synthetic or real."""
+        return self.task.trained_on
+
+    def raw_scores(self, matrix: pl.DataFrame) -> FloatArray:
+        """Mean raw log-odds of the boosters.
+
+        Args:
+            matrix: One row per entity and moment; columns are picked by name, extra ones ignored.
+
+        Returns:
+            Log-odds, shape (n,).
+
+        Raises:
+            DataError: A feature is missing or not numeric, or a booster's own names disagree.
+        """
+        values = feature_values(matrix, self.feature_names)
+        total = np.zeros(matrix.height)
+        if not matrix.height:
+            return total
+        for booster in self.boosters:
+            check_feature_order(booster, self.feature_names)
+            raw = booster.predict(values, raw_score=True, num_threads=self.spec.num_threads)
+            total += np.asarray(raw, dtype=np.float64)
+        return total / len(self.boosters)
+
+    def scores(self, matrix: pl.DataFrame) -> FloatArray:
+        """Calibrated probabilities; see `raw_scores` for arguments and errors."""
+        return self.calibration.apply(self.raw_scores(matrix))
+
+    def calibrated_on(self, rows: pl.DataFrame) -> "FailureModel":
+        """The same model, calibrated on validation rows.
+
+        Args:
+            rows: Rows with features and `label`; null labels are left out.
+
+        Returns:
+            A new model.
+
+        Raises:
+            DataError: Too few positives to calibrate on.
+        """
+        known = rows.filter(pl.col("label").is_not_null())
+        label = known["label"].to_numpy().astype(np.int8)
+        return replace(self, calibration=fit_calibration(self.raw_scores(known), label))
+
+
+def feature_values(matrix: pl.DataFrame, names: Sequence[str]) -> npt.NDArray[np.float32]:
+    """The named columns as float32; null becomes NaN here and nowhere else.
+
+    Args:
+        matrix: Any frame that holds the columns.
+        names: Columns, in the order wanted.
+
+    Returns:
+        Array of shape (rows, names).
+
+    Raises:
+        DataError: A column is missing or not numeric.
+    """
+    missing = [name for name in names if name not in matrix.columns]
+    if missing:
+        raise DataError(
+            f"feature matrix: {len(missing)} of {len(names)} features are missing: "
+            f"{', '.join(missing[:5])}. Build the matrix with the features the model was "
+            f"trained with, or train again."
+        )
+    # LightGBM aborts the whole process on text, enum and time columns: only numbers go on.
+    wrong = [
+        n for n in names if not (matrix.schema[n].is_numeric() or matrix.schema[n] == pl.Boolean)
+    ]
+    if wrong:
+        raise DataError(
+            f"feature matrix: column {wrong[0]!r} must be Float32, got {matrix.schema[wrong[0]]} "
+            f"({len(wrong)} such columns). Features are numbers."
+        )
+    columns = [matrix[name].cast(pl.Float32).fill_null(float("nan")) for name in names]
+    values = np.empty((matrix.height, len(names)), dtype=np.float32)
+    for position, column in enumerate(columns):
+        values[:, position] = column.to_numpy()
+    return values
+
+
+def check_feature_order(booster: lgb.Booster, names: Sequence[str]) -> None:
+    """Holds a model's feature names against the booster's own.
+
+    Raises:
+        DataError: They differ; a reordered column would change scores without a word.
+    """
+    own = booster.feature_name()
+    if list(names) != own:
+        at = next((i for i, (a, b) in enumerate(zip(names, own, strict=False)) if a != b), -1)
+        raise DataError(
+            f"model: its {len(names)} feature names are not the booster's {len(own)}"
+            + (f"; at {at} it says {names[at]!r}, the booster {own[at]!r}" if at >= 0 else "")
+            + ". The model's files do not belong together; register it again."
+        )
+
+
+def contract_version(feature_names: Sequence[str]) -> str:
+    """Fingerprint of the matrix contract and a list of features, in order."""
+    contract = [f"{c.name}:{c.dtype}:{c.nullable}" for c in GPU_MATRIX.columns]
+    return sha256("\n".join([*contract, *feature_names]).encode()).hexdigest()[:12]

@@ -1,0 +1,248 @@
+"""Forecasts the fault type of a failure that is still to come, given that it comes.
+
+The type of an incident that has happened is decided by the catalogue in `features`, not here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from features.errors import DataError
+from models.calibration import FloatArray
+from models.failure_model import check_feature_order, feature_values
+from models.specs import TrainSpec
+
+MIN_CLASS_INCIDENTS = 10
+"""Classes with fewer incidents are left to the prior: a tree would learn single machines."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultTypeModel:
+    """Shares of fault types: a prior, refined by a booster between the classes it learned.
+
+    Attributes:
+        classes: Fault types seen, most frequent first.
+        prior: Share of each among incidents, add-one smoothed.
+        learned: The classes the booster tells apart; none when too few incidents.
+        feature_names: Columns of the booster.
+        booster: Multiclass booster over `learned`; None: prior only.
+        n_incidents: Incidents it rests on.
+        num_threads: Threads of LightGBM.
+    """
+
+    classes: tuple[str, ...]
+    prior: tuple[float, ...]
+    learned: tuple[str, ...]
+    feature_names: tuple[str, ...]
+    booster: lgb.Booster | None
+    n_incidents: int
+    num_threads: int = 1
+
+    def probabilities(self, matrix: pl.DataFrame) -> FloatArray:
+        """Share of each class, summing to 1.
+
+        Args:
+            matrix: Rows with the features.
+
+        Returns:
+            Shape (rows, classes); classes without a place in the booster keep their prior.
+
+        Raises:
+            DataError: A feature is missing or not numeric.
+        """
+        shares = np.tile(np.asarray(self.prior), (matrix.height, 1))
+        if self.booster is None or not matrix.height:
+            return shares
+        check_feature_order(self.booster, self.feature_names)
+        values = feature_values(matrix, self.feature_names)
+        between = np.asarray(self.booster.predict(values, num_threads=self.num_threads))
+        positions = [self.classes.index(name) for name in self.learned]
+        shares[:, positions] = between * shares[:, positions].sum(axis=1, keepdims=True)
+        return shares
+
+    def forecast(self, matrix: pl.DataFrame) -> tuple[list[str], FloatArray]:
+        """The most probable fault type of each row, and its share."""
+        shares = self.probabilities(matrix)
+        best = shares.argmax(axis=1)
+        return [self.classes[i] for i in best], shares[np.arange(len(best)), best]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All but the booster as plain values, for JSON."""
+        return {
+            "classes": list(self.classes),
+            "prior": list(self.prior),
+            "learned": list(self.learned),
+            "feature_names": list(self.feature_names),
+            "n_incidents": self.n_incidents,
+            "num_threads": self.num_threads,
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], booster_text: str | None) -> "FaultTypeModel":
+        """The model from what `to_dict` gave and the booster's text."""
+        return cls(
+            classes=tuple(values["classes"]),
+            prior=tuple(values["prior"]),
+            learned=tuple(values["learned"]),
+            feature_names=tuple(values["feature_names"]),
+            booster=lgb.Booster(model_str=booster_text) if booster_text is not None else None,
+            n_incidents=values["n_incidents"],
+            num_threads=values["num_threads"],
+        )
+
+
+@dataclass(frozen=True)
+class FaultTypeMetrics:
+    """Share of incidents whose type was the first, or among the first two, of a forecast.
+
+    Attributes:
+        n_incidents: Incidents judged; each counts once, whatever its number of rows.
+        top1: Of the model.
+        top2: Of the model.
+        prior_top1: Of the class prior.
+        prior_top2: Of the class prior.
+        last_xid_top1: Of the type the last Xid points at, the prior where there was none;
+            None where no guess was given.
+    """
+
+    n_incidents: int
+    top1: float | None
+    top2: float | None
+    prior_top1: float | None
+    prior_top2: float | None
+    last_xid_top1: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain values, for JSON."""
+        return asdict(self)
+
+
+def train_fault_types(
+    rows: pl.DataFrame, *, feature_names: Sequence[str], spec: TrainSpec | None = None
+) -> FaultTypeModel:
+    """Learns fault types from the rows before incidents; each incident weighs the same.
+
+    Args:
+        rows: Rows with `label`, `fault_type`, `incident_id` and the features.
+        feature_names: Features to learn from.
+        spec: How; seeds beyond the first are not used.
+
+    Returns:
+        A model with a booster when at least two classes have 10 incidents, else the prior.
+
+    Raises:
+        DataError: No row before an incident with a fault type.
+    """
+    spec = spec or TrainSpec()
+    names = tuple(feature_names)
+    typed = _typed_rows(rows)
+    if typed.is_empty():
+        raise DataError(
+            f"fault types: none of {rows.height} rows is positive with a fault type and an "
+            f"incident. Train on rows joined with features/labels."
+        )
+    counts = (
+        typed.unique("incident_id")
+        .group_by("fault_type")
+        .len()
+        .sort(["len", "fault_type"], descending=[True, False])
+    )
+    classes = tuple(counts["fault_type"].to_list())
+    smoothed = counts["len"].to_numpy() + 1.0
+    enough = counts.filter(pl.col("len") >= MIN_CLASS_INCIDENTS)["fault_type"].to_list()
+    learned = tuple(enough) if len(enough) >= 2 else ()
+    return FaultTypeModel(
+        classes=classes,
+        prior=tuple((smoothed / smoothed.sum()).tolist()),
+        learned=learned,
+        feature_names=names,
+        booster=_booster(typed, learned, names=names, spec=spec) if learned else None,
+        n_incidents=int(counts["len"].sum()),
+        num_threads=spec.num_threads,
+    )
+
+
+def evaluate_fault_types(
+    model: FaultTypeModel, rows: pl.DataFrame, *, last_xid_type: str | None = None
+) -> FaultTypeMetrics:
+    """Judges forecasts on rows before incidents, against the class prior and the last Xid.
+
+    Args:
+        model: The model.
+        rows: Test rows as for `train_fault_types`.
+        last_xid_type: Column with the fault type that the last Xid before `as_of` points at
+            (null: none); None where the site has no Xids.
+
+    Returns:
+        The metrics; all None without an incident.
+    """
+    typed = _typed_rows(rows)
+    if typed.is_empty():
+        return FaultTypeMetrics(0, None, None, None, None, None)
+    true = typed["fault_type"].to_list()
+    weight = _incident_weight(typed)
+    ranked = np.argsort(-model.probabilities(typed), axis=1, kind="stable")
+    last = None
+    if last_xid_type is not None:
+        guess = typed[last_xid_type].fill_null(model.classes[0]).to_list()
+        hits = np.asarray([g == t for g, t in zip(guess, true, strict=True)])
+        last = float(np.average(hits, weights=weight))
+
+    def share(order: npt.NDArray[np.intp], k: int) -> float:
+        named = [{model.classes[i] for i in row[:k]} for row in order]
+        hits = [t in n for t, n in zip(true, named, strict=True)]
+        return float(np.average(np.asarray(hits), weights=weight))
+
+    by_prior = np.tile(np.arange(len(model.classes)), (typed.height, 1))
+    return FaultTypeMetrics(
+        n_incidents=typed["incident_id"].n_unique(),
+        top1=share(ranked, 1),
+        top2=share(ranked, 2),
+        prior_top1=share(by_prior, 1),
+        prior_top2=share(by_prior, 2),
+        last_xid_top1=last,
+    )
+
+
+def _typed_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows before an incident of a known type, in a fixed order."""
+    known = pl.col("fault_type").is_not_null() & pl.col("incident_id").is_not_null()
+    return rows.filter(pl.col("label") == 1, known).sort("entity_id", "as_of")
+
+
+def _incident_weight(typed: pl.DataFrame) -> FloatArray:
+    return typed.select(1.0 / pl.len().over("incident_id")).to_series().to_numpy()
+
+
+def _booster(
+    typed: pl.DataFrame, learned: tuple[str, ...], *, names: tuple[str, ...], spec: TrainSpec
+) -> lgb.Booster:
+    rows = typed.filter(pl.col("fault_type").is_in(learned))
+    label = [learned.index(name) for name in rows["fault_type"].to_list()]
+    weight = _incident_weight(rows)
+    data = lgb.Dataset(
+        feature_values(rows, names),
+        np.asarray(label, dtype=np.float32),
+        weight=weight / weight.mean(),  # mean 1, so that leaf limits keep their meaning
+        feature_name=list(names),
+    )
+    parameters = {
+        "objective": "multiclass",
+        "num_class": len(learned),
+        "num_leaves": min(spec.num_leaves, 15),
+        "learning_rate": spec.learning_rate,
+        "min_data_in_leaf": spec.min_data_in_leaf,
+        "lambda_l2": spec.lambda_l2,
+        "feature_fraction": spec.feature_fraction,
+        "seed": spec.seeds[0],
+        "num_threads": spec.num_threads,
+        "deterministic": True,
+        "force_row_wise": True,
+        "verbosity": -1,
+    }
+    return lgb.train(parameters, data, num_boost_round=min(spec.rounds, 100))

@@ -1,0 +1,297 @@
+"""Scores a feature matrix with models: the tables scores/gpu_scores and scores/node_scores.
+
+Where an input is missing or old the status says unknown; no earlier score is ever repeated.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+import polars as pl
+
+from features.errors import DataError
+from features.registry import Feature
+from features.tables import GPU_SCORES, NODE_SCORES
+from models.bundle import ModelBundle
+from models.calibration import FloatArray
+from models.node_scores import NodeCombination
+from models.prior import PriorModel
+from models.reasons import explain
+
+TELEMETRY_FAMILIES = frozenset({"telemetry_gauge", "telemetry_counter", "telemetry_state"})
+_ROW = "row"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedModel:
+    """A model with the version its scores carry.
+
+    Attributes:
+        version: Registry version, such as `gpu-failure-24h/3`.
+        model: A bundle, or the prior of a site in cold start.
+    """
+
+    version: str
+    model: ModelBundle | PriorModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreLimits:
+    """When a score is not to be trusted, and how much is explained.
+
+    Attributes:
+        max_missing_share: Share of telemetry features known in training that may be null.
+        sample_age: Column with the age of the newest sample, seconds; None: not checked.
+        max_sample_age: Oldest newest sample.
+        max_unknown_gpus: Share of a node's GPUs that may be unknown.
+        n_explained: Rows explained per model, highest scores first (reasons are costly).
+        n_reasons: Reasons per row.
+    """
+
+    max_missing_share: float = 0.5
+    sample_age: str | None = None
+    max_sample_age: timedelta = timedelta(minutes=30)
+    max_unknown_gpus: float = 0.5
+    n_explained: int = 50
+    n_reasons: int = 3
+
+
+def score_gpus(
+    matrix: pl.DataFrame, served: Sequence[ServedModel], *, limits: ScoreLimits | None = None
+) -> pl.DataFrame:
+    """Scores each row with each model.
+
+    Args:
+        matrix: features/gpu_matrix.
+        served: Models, one per horizon.
+        limits: When a score is unknown.
+
+    Returns:
+        scores/gpu_scores: one row per matrix row and model, unknown ones included.
+
+    Raises:
+        DataError: A feature is missing, or a column that a limit names.
+    """
+    limits = limits or ScoreLimits()
+    parts = [_score_with(matrix, one, limits=limits) for one in served]
+    return pl.concat(parts) if parts else GPU_SCORES.empty()
+
+
+def score_nodes(
+    gpu_scores: pl.DataFrame, served: Sequence[ServedModel], *, limits: ScoreLimits | None = None
+) -> pl.DataFrame:
+    """Combines the GPU scores of each node, by each model's own combination.
+
+    Args:
+        gpu_scores: scores/gpu_scores of the same models.
+        served: The models.
+        limits: When a score is unknown.
+
+    Returns:
+        scores/node_scores: one row per node, moment and model. Fault type and reasons are
+        those of the node's highest GPU.
+
+    Raises:
+        DataError: A bundle has no combination for nodes.
+    """
+    limits = limits or ScoreLimits()
+    parts = []
+    for one in served:
+        own = gpu_scores.filter(
+            pl.col("model_version") == one.version, pl.col("node").is_not_null()
+        )
+        parts.append(_combine_with(own, one, limits=limits))
+    return pl.concat(parts) if parts else NODE_SCORES.empty()
+
+
+def missing_share(
+    matrix: pl.DataFrame, features: Sequence[Feature], known: frozenset[str]
+) -> FloatArray:
+    """Share of the telemetry features, known in training, that are null in each row.
+
+    A null in the history ("no incident yet") is an answer; a null in telemetry is not.
+
+    Args:
+        matrix: Rows.
+        features: Features of the model.
+        known: Features that had values in training.
+
+    Returns:
+        Shape (rows,); 0 for a model without telemetry.
+    """
+    names = [f.name for f in features if f.family in TELEMETRY_FAMILIES and f.name in known]
+    if not names:
+        return np.zeros(matrix.height)
+    nulls = matrix.select(pl.mean_horizontal(pl.col(names).is_null().cast(pl.Float64)))
+    return np.asarray(nulls.to_series().to_numpy(), dtype=np.float64)
+
+
+def _score_with(matrix: pl.DataFrame, one: ServedModel, *, limits: ScoreLimits) -> pl.DataFrame:
+    if isinstance(one.model, PriorModel):
+        return _score_by_prior(matrix, one.model, version=one.version)
+    bundle = one.model
+    missing = missing_share(matrix, bundle.features, frozenset(bundle.usual.median))
+    scored = matrix.with_columns(
+        score=pl.Series(bundle.model.scores(matrix), dtype=pl.Float64),
+        missing_share=pl.Series(missing, dtype=pl.Float64),
+        status_reason=_doubt(matrix, missing, limits=limits),
+    )
+    scored = scored.with_columns(
+        status=pl.when(pl.col("status_reason").is_null())
+        .then(pl.lit("ok"))
+        .otherwise(pl.lit("unknown")),
+        score=pl.when(pl.col("status_reason").is_null()).then(pl.col("score")),
+    )
+    types: list[str | None] = [None] * matrix.height
+    shares: list[float | None] = [None] * matrix.height
+    if bundle.fault_types is not None:
+        names, values = bundle.fault_types.forecast(matrix)
+        types, shares = list(names), values.tolist()
+    is_ok = pl.col("status") == "ok"
+    return (
+        scored.with_columns(
+            fault_type=pl.Series(types, dtype=pl.String),
+            fault_probability=pl.Series(shares, dtype=pl.Float64),
+            reasons=_reasons(scored, bundle, limits=limits),
+        )
+        .with_columns(
+            fault_type=pl.when(is_ok).then(pl.col("fault_type")),
+            fault_probability=pl.when(is_ok).then(pl.col("fault_probability")),
+            entity_kind=pl.lit(bundle.model.entity_kind),
+            horizon_h=pl.lit(bundle.model.horizon_h, dtype=pl.Int32),
+            model_version=pl.lit(one.version),
+            trained_on=pl.lit(bundle.model.trained_on),
+        )
+        .select(GPU_SCORES.schema.names())
+    )
+
+
+def _doubt(matrix: pl.DataFrame, missing: FloatArray, *, limits: ScoreLimits) -> pl.Series:
+    """Why each row's score is not to be trusted; null where it is."""
+    share = pl.lit(pl.Series(missing, dtype=pl.Float64))
+    percent = (share * 100.0).round(0).cast(pl.Int64)
+    too_few = pl.when(share > limits.max_missing_share).then(
+        pl.format("{} % of the telemetry features are missing", percent)
+    )
+    doubt: pl.Expr = too_few.otherwise(pl.lit(None, dtype=pl.String))
+    if limits.sample_age is not None:
+        if limits.sample_age not in matrix.columns:
+            raise DataError(
+                f"score limits: column {limits.sample_age!r} (sample age) is missing in the "
+                f"matrix. Name a feature of the matrix, or None for sites without telemetry."
+            )
+        age = pl.col(limits.sample_age).cast(pl.Float64)
+        minutes = (age / 60.0).round(0).cast(pl.Int64)
+        doubt = (
+            pl.when(age.is_null())
+            .then(pl.lit("no telemetry sample was seen"))
+            .when(age > limits.max_sample_age.total_seconds())
+            .then(pl.format("newest sample is {} min old", minutes))
+            .otherwise(doubt)
+        )
+    return matrix.select(doubt.alias("doubt")).to_series()
+
+
+def _reasons(scored: pl.DataFrame, bundle: ModelBundle, *, limits: ScoreLimits) -> pl.Series:
+    """Reasons of the highest scores; an empty list for the rest."""
+    top = (
+        scored.with_row_index(_ROW)
+        .filter(pl.col("score").is_not_null())
+        .sort(["score", "entity_id", "as_of"], descending=[True, False, False])
+        .head(limits.n_explained)
+    )
+    words = explain(
+        top,
+        bundle.model,
+        features=bundle.features,
+        usual=bundle.usual,
+        n_reasons=limits.n_reasons,
+    )
+    reasons: list[list[str]] = [[] for _ in range(scored.height)]
+    for row, sentences in zip(top[_ROW].to_list(), words, strict=True):
+        reasons[row] = sentences
+    return pl.Series(reasons, dtype=pl.List(pl.String))
+
+
+def _score_by_prior(matrix: pl.DataFrame, prior: PriorModel, *, version: str) -> pl.DataFrame:
+    reason = (
+        f"cold start: {prior.n_incidents} incidents of this site's own, so the score is a "
+        f"published rate"
+    )
+    return matrix.with_columns(
+        entity_kind=pl.lit(prior.task.entity_kind),
+        horizon_h=pl.lit(prior.task.horizon_h, dtype=pl.Int32),
+        score=pl.Series(prior.scores(matrix), dtype=pl.Float64),
+        status=pl.lit("prior"),
+        status_reason=pl.lit(reason),
+        fault_type=pl.lit(None, dtype=pl.String),
+        fault_probability=pl.lit(None, dtype=pl.Float64),
+        reasons=pl.Series([[]] * matrix.height, dtype=pl.List(pl.String)),
+        missing_share=pl.lit(0.0),
+        model_version=pl.lit(version),
+        trained_on=pl.lit(prior.task.trained_on),
+    ).select(GPU_SCORES.schema.names())
+
+
+def _combine_with(own: pl.DataFrame, one: ServedModel, *, limits: ScoreLimits) -> pl.DataFrame:
+    """Node rows of one model's GPU rows."""
+    if isinstance(one.model, PriorModel):
+        combination, task = NodeCombination(host_probability=0.0), one.model.task
+    else:
+        if one.model.nodes is None:
+            raise DataError(
+                f"node scores: model {one.version} has no combination for nodes. Fit "
+                f"models.node_scores.NodeCombination and register the model with it."
+            )
+        combination, task = one.model.nodes, one.model.model.task
+    leading = (
+        own.sort(["score", "entity_id"], descending=[True, False], nulls_last=True)
+        .group_by("node", "as_of", maintain_order=True)
+        .agg(
+            pl.col("entity_id").first().alias("gpu"),
+            pl.col("fault_type", "fault_probability", "reasons").first(),
+            pl.col("missing_share").mean(),
+            pl.col("status_reason").drop_nulls().first().alias("doubt"),
+        )
+    )
+    nodes = combination.combine(own).join(leading, on=["node", "as_of"], how="left")
+    unknown = pl.col("n_unknown") / pl.col("n_gpus") > limits.max_unknown_gpus
+    is_prior = isinstance(one.model, PriorModel)
+    is_unknown = unknown | pl.col("score").is_null()
+    counted = pl.format("{} of {} GPUs unknown: {}", "n_unknown", "n_gpus", "doubt")
+    return nodes.select(
+        entity_kind=pl.lit("node"),
+        entity_id=pl.col("node"),
+        node=pl.col("node"),
+        as_of=pl.col("as_of"),
+        horizon_h=pl.lit(task.horizon_h, dtype=pl.Int32),
+        score=pl.when(~is_unknown).then(pl.col("score")),
+        status=pl.when(is_unknown)
+        .then(pl.lit("unknown"))
+        .otherwise(pl.lit("prior" if is_prior else "ok")),
+        status_reason=pl.when(is_unknown)
+        .then(counted)
+        .otherwise(pl.col("doubt") if is_prior else pl.lit(None, dtype=pl.String)),
+        fault_type=pl.when(~is_unknown).then(pl.col("fault_type")),
+        fault_probability=pl.when(~is_unknown).then(pl.col("fault_probability")),
+        reasons=_node_reasons(is_unknown),
+        missing_share=pl.col("missing_share"),
+        model_version=pl.lit(one.version),
+        trained_on=pl.lit(task.trained_on),
+    ).select(NODE_SCORES.schema.names())
+
+
+def _node_reasons(is_unknown: pl.Expr) -> pl.Expr:
+    """Reasons of the leading GPU, each with its name; a note where some GPUs are unknown."""
+    of_gpu = pl.concat_list(pl.format("leading GPU: {}", "gpu"), "reasons")
+    note = pl.concat_list(
+        of_gpu, pl.format("{} of {} GPUs not scored: {}", "n_unknown", "n_gpus", "doubt")
+    )
+    return (
+        pl.when(is_unknown)
+        .then(pl.lit([], dtype=pl.List(pl.String)))
+        .when(pl.col("n_unknown") > 0)
+        .then(note)
+        .otherwise(of_gpu)
+    )

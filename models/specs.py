@@ -1,0 +1,91 @@
+"""What is asked of a model and of its training: values only.
+
+Training itself, and what it gives, are elsewhere.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from features.errors import DataError
+
+MAX_LEAVES = 64
+COLD_START_INCIDENTS = 30
+"""Below this many incidents of one's own, a fitted score says less than a prior."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a model predicts, and for whom.
+
+    Attributes:
+        horizon_h: Horizon H, hours.
+        lead: Minimum lead L.
+        trained_on: synthetic or real; without a default, for what may act depends on it.
+        entity_kind: gpu or node.
+        catalogue_version: Version of the fault catalogue that typed the incidents.
+    """
+
+    horizon_h: int
+    lead: timedelta
+    trained_on: str
+    entity_kind: str = "gpu"
+    catalogue_version: str = "none"
+
+    @property
+    def embargo(self) -> timedelta:
+        """L + H: how far a row's label looks ahead."""
+        return self.lead + timedelta(hours=self.horizon_h)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSpec:
+    """How boosters are trained.
+
+    Attributes:
+        num_leaves: Leaves per tree, at most 64.
+        learning_rate: Shrinkage per tree.
+        rounds: Trees per booster, at most.
+        min_data_in_leaf: Rows per leaf, at least.
+        lambda_l2: Ridge on leaf values.
+        feature_fraction: Share of features each tree sees.
+        bagging_fraction: Share of rows each tree sees.
+        seeds: One booster each; raw scores are averaged.
+        negative_share: Share of negatives kept; each then weighs 1 / share, so that
+            probabilities stay those of the population.
+        early_stopping: Stop after so many rounds without a better validation loss; needs
+            validation rows. None: train all rounds.
+        monotone: Direction (+1 or -1) by feature name, where physics says so.
+        num_threads: Threads of LightGBM; the result is the same for the same number.
+        min_incidents: Fewer incidents than this is a cold start.
+    """
+
+    num_leaves: int = 31
+    learning_rate: float = 0.05
+    rounds: int = 200
+    min_data_in_leaf: int = 50
+    lambda_l2: float = 5.0
+    feature_fraction: float = 0.6
+    bagging_fraction: float = 0.8
+    seeds: tuple[int, ...] = (1,)
+    negative_share: float = 1.0
+    early_stopping: int | None = None
+    monotone: tuple[tuple[str, int], ...] = ()
+    num_threads: int = 1
+    min_incidents: int = COLD_START_INCIDENTS
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot be trained.
+
+        Raises:
+            DataError: A value is out of range.
+        """
+        if not 2 <= self.num_leaves <= MAX_LEAVES:
+            raise DataError(
+                f"train spec: num_leaves must be 2 to {MAX_LEAVES}, got {self.num_leaves}."
+            )
+        if not 0.0 < self.negative_share <= 1.0:
+            raise DataError(
+                f"train spec: negative_share must be in (0, 1], got {self.negative_share}."
+            )
+        if not self.seeds:
+            raise DataError("train spec: seeds must name at least one seed, got none.")

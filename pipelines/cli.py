@@ -1,0 +1,111 @@
+"""The `forewarn` command: reads arguments, calls one function, prints what a person needs.
+
+No logic: each command's work is in the module it names.
+"""
+
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from features.errors import ForewarnError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Predicts GPU and node failures hours ahead and drains the nodes before a job is hurt.",
+)
+simulate = typer.Typer(no_args_is_help=True, help="Synthetic data with known truth.")
+app.add_typer(simulate, name="simulate")
+
+SettingsOption = Annotated[
+    Path | None,
+    typer.Option("--settings", help="Settings file; default: $FOREWARN_SETTINGS.", metavar="FILE"),
+]
+OriginOption = Annotated[
+    list[datetime] | None,
+    typer.Option("--origin", formats=["%Y-%m-%d"], help="Test from here on; may be repeated."),
+]
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for everything the demo makes.")] = Path(
+        "build/demo"
+    ),
+) -> None:
+    """Run the whole flow on data_samples/: ingest, train, score, plan (dry run), report."""
+    from pipelines.demo import run_demo
+
+    typer.echo(run_demo(out, say=lambda line: typer.echo(line, err=True)))
+
+
+@app.command()
+def ingest(
+    inputs: Annotated[Path, typer.Argument(help="YAML file that lists the inputs.")],
+) -> None:
+    """Read every input once, store nothing, and say what became of each record."""
+    from pipelines.ingest_check import check_inputs
+
+    typer.echo(check_inputs(inputs))
+
+
+@app.command()
+def benchmark(
+    name: Annotated[str, typer.Argument(help="Which benchmark: titan.")],
+    data: Annotated[Path, typer.Option(help="Folder with the data set.", metavar="DIR")],
+    origin: OriginOption = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the result here.", metavar="FILE")
+    ] = None,
+) -> None:
+    """Train and test on a public data set by its published protocol."""
+    from pipelines.benchmark import render, run_benchmark
+
+    typer.echo(render(run_benchmark(name, data_dir=data, origins=origin, json_path=json_file)))
+
+
+@app.command()
+def remediate(settings: SettingsOption = None) -> None:
+    """Decide on the latest published scores and say what would be done (dry run)."""
+    from pipelines.remediate import dry_run
+    from pipelines.settings import load_settings
+
+    typer.echo(dry_run(load_settings(settings)))
+
+
+@app.command()
+def dev(settings: SettingsOption = None) -> None:
+    """Start the Dagster and MLflow pages on loopback; Ctrl-C stops both."""
+    from pipelines.dev_servers import serve
+    from pipelines.settings import load_settings, settings_path
+
+    path = settings_path(settings)
+    serve(load_settings(path), settings_file=path, say=typer.echo)
+
+
+@simulate.command()
+def fleet(
+    out: Annotated[Path, typer.Option(help="Folder for the raw files.", metavar="DIR")],
+    truth: Annotated[Path, typer.Option(help="Folder for the truth.", metavar="DIR")],
+    regime: Annotated[str, typer.Option(help="Named regime or a YAML file.")] = "demo",
+    nodes: Annotated[int | None, typer.Option(help="Nodes; default: the regime's.")] = None,
+    days: Annotated[int | None, typer.Option(help="Days; default: the regime's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed; default: the regime's.")] = None,
+) -> None:
+    """Write a synthetic fleet in the raw formats of real sources."""
+    from simulation.writers.raw import simulate_to
+
+    typer.echo(simulate_to(out, truth_dir=truth, regime=regime, nodes=nodes, days=days, seed=seed))
+
+
+def main() -> None:
+    """Runs the command; an error that a user can act on is one line and exit code 2."""
+    try:
+        app()
+    except ForewarnError as error:
+        typer.echo(f"forewarn: {error}", err=True)
+        sys.exit(2)

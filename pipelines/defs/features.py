@@ -1,0 +1,69 @@
+"""Feature and label assets.
+
+What a feature or a label is lives in `features.matrix` and `features.labels`.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import dagster as dg
+import polars as pl
+
+from features.core_tables import CoreTables
+from pipelines.defs.partitions import ONE_RUN, Partitions, run_span, trailing
+from pipelines.flow import gpu_matrix_of, labels_of
+from pipelines.resources import Installation
+
+KINDS = {"parquet"}
+
+
+def feature_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
+    """The feature and label assets of one installation."""
+    history = trailing(timedelta(days=30))
+
+    @dg.asset(
+        key=["features", "gpu_matrix"],
+        ins={
+            "gpu_telemetry": dg.AssetIn(
+                ["core", "gpu_telemetry"], partition_mapping=trailing(timedelta(days=2))
+            ),
+            "health_events": dg.AssetIn(["core", "health_events"], partition_mapping=history),
+            "jobs": dg.AssetIn(["core", "jobs"]),
+            "node_states": dg.AssetIn(["core", "node_states"]),
+            "incidents": dg.AssetIn(["core", "incidents"]),
+            "inventory": dg.AssetIn(["core", "inventory"]),
+            "topology": dg.AssetIn(["core", "topology"]),
+            "maintenance": dg.AssetIn(["core", "maintenance"]),
+        },
+        partitions_def=partitions.hourly,
+        backfill_policy=ONE_RUN,
+        group_name="features",
+        kinds=KINDS,
+        code_version="1",
+        description="One row per GPU and hour; nothing at or after as_of enters it.",
+    )
+    def gpu_matrix(context: dg.AssetExecutionContext, **core: pl.DataFrame) -> pl.DataFrame:
+        return gpu_matrix_of(CoreTables(**core), span=run_span(context))
+
+    @dg.asset(
+        key=["features", "labels"],
+        ins={
+            "incidents": dg.AssetIn(["core", "incidents"]),
+            "inventory": dg.AssetIn(["core", "inventory"]),
+            "maintenance": dg.AssetIn(["core", "maintenance"]),
+        },
+        partitions_def=partitions.daily,
+        backfill_policy=ONE_RUN,
+        group_name="features",
+        kinds=KINDS,
+        code_version="1",
+        description="Outcome per GPU and node, hour and horizon; null where it is unknown.",
+    )
+    def labels(
+        context: dg.AssetExecutionContext, installation: Installation, **core: pl.DataFrame
+    ) -> pl.DataFrame:
+        settings, span = installation.settings, run_span(context)
+        end = settings.data_end(installation.now)
+        return labels_of(CoreTables(**core), settings, span=span, data_end=end)
+
+    return [gpu_matrix, labels]

@@ -1,0 +1,67 @@
+"""Raw assets: what the site's inputs say, as received.
+
+Parsing is in `pipelines.sources`; nothing is interpreted here.
+"""
+
+from collections.abc import Sequence
+
+import dagster as dg
+import polars as pl
+
+from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
+from pipelines.ingest import STATIC_TABLES, read_raw
+from pipelines.resources import Installation
+
+KINDS = {"parquet"}
+
+
+def raw_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
+    """The raw assets of one installation."""
+
+    @dg.multi_asset(
+        outs={
+            "gpu_telemetry": dg.AssetOut(key=["raw", "gpu_telemetry"], kinds=KINDS),
+            "kernel_log": dg.AssetOut(key=["raw", "kernel_log"], kinds=KINDS),
+        },
+        partitions_def=partitions.hourly,
+        backfill_policy=ONE_RUN,
+        group_name="raw",
+        description="GPU samples and kernel log lines of the run's hours, as received.",
+    )
+    def raw_hourly(
+        context: dg.AssetExecutionContext, installation: Installation
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        span = run_span(context)
+        tables = ("raw/gpu_telemetry", "raw/kernel_log")
+        raw = read_raw(installation.settings, tables, span=span, now=installation.now)
+        raw.keep_accounts(installation.store, name="raw_hourly")
+        return raw.frames["raw/gpu_telemetry"], raw.frames["raw/kernel_log"]
+
+    @dg.asset(
+        key=["raw", "job_log"],
+        partitions_def=partitions.daily,
+        backfill_policy=ONE_RUN,
+        group_name="raw",
+        kinds=KINDS,
+        description="Accounting records of jobs and steps, by the day they were submitted.",
+    )
+    def job_log(context: dg.AssetExecutionContext, installation: Installation) -> pl.DataFrame:
+        span = run_span(context)
+        raw = read_raw(installation.settings, ("raw/job_log",), span=span, now=installation.now)
+        raw.keep_accounts(installation.store, name="raw_job_log")
+        return raw.frames["raw/job_log"]
+
+    @dg.multi_asset(
+        outs={
+            name.replace("/", "_"): dg.AssetOut(key=name.split("/"), kinds=KINDS)
+            for name in STATIC_TABLES
+        },
+        group_name="raw",
+        description="What the site's records say of nodes, places, stays, work and incidents.",
+    )
+    def raw_static(installation: Installation) -> tuple[pl.DataFrame, ...]:
+        raw = read_raw(installation.settings, STATIC_TABLES, span=None, now=installation.now)
+        raw.keep_accounts(installation.store, name="raw_static")
+        return tuple(raw.frames[name] for name in STATIC_TABLES)
+
+    return [raw_hourly, job_log, raw_static]

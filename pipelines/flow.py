@@ -1,0 +1,211 @@
+"""The steps of the main flow as functions of frames and settings, one per asset.
+
+What each step computes is in the rooms below; Dagster only calls these in order.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import polars as pl
+
+from features.core_tables import CoreTables
+from features.errors import SettingsError
+from features.grid import as_of_times, watched_grid
+from features.labels import LabelSpec, build_labels
+from features.matrix import MatrixSpec, build_gpu_matrix, matrix_features
+from features.registry import Feature
+from models.candidate import Candidate, CandidatePlan, build_candidate
+from models.gate import GateDecision, decide
+from models.registry import ModelRegistry
+from models.scoring import ScoreLimits, ServedModel, score_gpus, score_nodes
+from models.specs import Task, TrainSpec
+from models.splits import Origin
+from pipelines.publish import publish_scores
+from pipelines.settings import Settings
+from pipelines.store import Span
+
+TICK: Final = timedelta(hours=1)
+"""Time between two rows of an entity: one per hourly partition, at its end."""
+
+MATRIX: Final = MatrixSpec()
+LIMITS: Final = ScoreLimits()
+
+
+def registry_of(settings: Settings) -> ModelRegistry:
+    """The model registry of an installation."""
+    folder = settings.registry_dir
+    return ModelRegistry(database=folder / "mlflow.db", artifacts=folder / "artifacts")
+
+
+def gpu_matrix_of(tables: CoreTables, *, span: Span) -> pl.DataFrame:
+    """Features of every watched GPU at the end of each hour of a span.
+
+    Args:
+        tables: Core tables, from far enough before the span.
+        span: Whole hours.
+
+    Returns:
+        features/gpu_matrix.
+    """
+    return build_gpu_matrix(tables, watched_grid(tables.inventory, _as_ofs(span)), spec=MATRIX)
+
+
+def labels_of(
+    tables: CoreTables, settings: Settings, *, span: Span, data_end: datetime
+) -> pl.DataFrame:
+    """Labels of GPUs and nodes at the end of each hour of a span, for every horizon.
+
+    Args:
+        tables: Core tables; incidents, inventory and maintenance are used.
+        settings: Lead and horizons.
+        span: Whole days.
+        data_end: Where the record ends.
+
+    Returns:
+        features/labels.
+    """
+    spec = LabelSpec(lead=settings.lead, horizons_h=settings.horizons_h)
+    return pl.concat(
+        build_labels(
+            watched_grid(tables.inventory, _as_ofs(span), entity_kind=kind),
+            incidents=tables.incidents,
+            inventory=tables.inventory,
+            maintenance=tables.maintenance,
+            data_end=data_end,
+            spec=spec,
+        )
+        for kind in ("gpu", "node")
+    )
+
+
+def train_candidates(
+    matrix: pl.DataFrame,
+    *,
+    labels: pl.DataFrame,
+    incidents: pl.DataFrame,
+    topology: pl.DataFrame,
+    settings: Settings,
+    catalogue_version: str,
+) -> dict[str, str]:
+    """Trains, registers and gates one model per horizon.
+
+    Args:
+        matrix: features/gpu_matrix of the whole record.
+        labels: features/labels of the same.
+        incidents: core/incidents.
+        topology: core/topology; its levels give history features.
+        settings: Split, lead, horizons, budget.
+        catalogue_version: Version of the fault catalogue that typed the incidents.
+
+    Returns:
+        One line per model: its version and the gate's word.
+
+    Raises:
+        SettingsError: The settings name no split.
+        TooFewIncidentsError: The site is in cold start.
+    """
+    if settings.split is None or settings.end is None:
+        raise SettingsError(
+            f"site {settings.site}: training needs split.train_until, split.valid_until and end"
+        )
+    split = settings.split
+    origin = Origin(split.train_until, split.valid_until, settings.end)
+    features = _features_of(matrix, topology)
+    registry = registry_of(settings)
+    outcome = {}
+    for horizon_h in settings.horizons_h:
+        plan = CandidatePlan(
+            task=Task(
+                horizon_h=horizon_h,
+                lead=settings.lead,
+                trained_on=settings.trained_on,
+                catalogue_version=catalogue_version,
+            ),
+            spec=TrainSpec(seeds=(settings.seed,)),
+            origin=origin,
+            tick=TICK,
+            alerts_per_1000_nodes_per_day=settings.alert_budget_per_1000_node_days,
+        )
+        made = build_candidate(
+            matrix, labels=labels, incidents=incidents, features=features, plan=plan
+        )
+        outcome[made.bundle.name] = _register(registry, made, plan)
+    return outcome
+
+
+def score_matrix(
+    matrix: pl.DataFrame, settings: Settings
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Scores of GPUs and nodes by the champion of each horizon.
+
+    Args:
+        matrix: features/gpu_matrix.
+        settings: Horizons and where the registry is.
+
+    Returns:
+        scores/gpu_scores and scores/node_scores.
+
+    Raises:
+        RegistryError: A horizon has no champion.
+    """
+    registry = registry_of(settings)
+    served = []
+    for horizon_h in settings.horizons_h:
+        version, bundle = registry.load_champion(f"gpu-failure-{horizon_h}h")
+        served.append(ServedModel(version=version.label, model=bundle))
+    gpu_scores = score_gpus(matrix, served, limits=LIMITS)
+    return gpu_scores, score_nodes(gpu_scores, served, limits=LIMITS)
+
+
+def publish_latest(
+    gpu_scores: pl.DataFrame,
+    node_scores: pl.DataFrame,
+    *,
+    settings: Settings,
+    as_of: datetime,
+    now: datetime,
+) -> None:
+    """Publishes the scores of one moment, if there are any.
+
+    Args:
+        gpu_scores: scores/gpu_scores.
+        node_scores: scores/node_scores.
+        settings: Where to, and how long they stay valid.
+        as_of: The moment.
+        now: When they are published.
+    """
+    at = pl.col("as_of") == as_of
+    if gpu_scores.filter(at).is_empty():
+        return
+    publish_scores(
+        settings.scores_dir,
+        gpu_scores=gpu_scores.filter(at),
+        node_scores=node_scores.filter(at),
+        published_at=now,
+        ttl=timedelta(minutes=settings.score_ttl_minutes),
+    )
+
+
+def _as_ofs(span: Span) -> tuple[datetime, ...]:
+    return as_of_times(span.start + TICK, span.end + TICK, every=TICK)
+
+
+def _features_of(matrix: pl.DataFrame, topology: pl.DataFrame) -> Sequence[Feature]:
+    """The registered features that the stored matrix holds."""
+    registered = matrix_features(MATRIX, CoreTables(topology=topology))
+    return [feature for feature in registered if feature.name in matrix.columns]
+
+
+def _register(registry: ModelRegistry, made: Candidate, plan: CandidatePlan) -> str:
+    version = registry.register(made.bundle, metrics=_metrics(made))
+    champion = registry.version_of(made.bundle.name, "champion")
+    if champion is None:
+        decision = made.gate
+    elif champion.version == version.version:
+        return f"{version.label}: unchanged, is champion"
+    else:
+        decision = _against(registry.load(champion).model.scores, made, plan)
+    if decision.is_accepted:
+        registry.promote(version, decision=decision)
+    return f"{version.label}: {decision.reason}"

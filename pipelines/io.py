@@ -1,0 +1,63 @@
+"""Dagster's I/O over the Parquet store: an asset's frame in, the partitions a consumer needs out.
+
+No asset is defined here, and no table is written without its contract.
+"""
+
+from pathlib import Path
+
+import dagster as dg
+import polars as pl
+
+from features.contracts import TableContract
+from features.errors import StructureError
+from features.tables import TABLE_BY_KEY
+from pipelines.store import Span, TableStore
+
+
+class ParquetTables(dg.ConfigurableIOManager):
+    """Stores and loads assets as tables of the Parquet store.
+
+    Attributes:
+        root: Folder of the store.
+    """
+
+    root: str
+
+    @property
+    def store(self) -> TableStore:
+        """The store behind it."""
+        return TableStore(Path(self.root))
+
+    def handle_output(self, context: dg.OutputContext, obj: pl.DataFrame) -> None:
+        """Writes a frame to the partitions of the run, holding it against its contract."""
+        contract = _contract(context.asset_key)
+        span = _span(context)
+        written = self.store.write(contract, obj, span=span)
+        context.add_output_metadata(
+            {
+                "rows": written.rows,
+                "rejected": written.rejected,
+                "files": written.files,
+                "folder": dg.MetadataValue.path(str(self.store.folder(contract))),
+            }
+        )
+
+    def load_input(self, context: dg.InputContext) -> pl.DataFrame:
+        """Reads the partitions that the consumer's partition mapping asks for."""
+        return self.store.read(_contract(context.asset_key), span=_span(context))
+
+
+def _contract(key: dg.AssetKey) -> TableContract:
+    name = "/".join(key.path)
+    if name not in TABLE_BY_KEY:
+        raise StructureError(
+            f"asset {name} has no contract; define it in features.tables before storing it"
+        )
+    return TABLE_BY_KEY[name]
+
+
+def _span(context: dg.OutputContext | dg.InputContext) -> Span | None:
+    if not context.has_asset_partitions:
+        return None
+    window = context.asset_partitions_time_window
+    return Span(window.start, window.end)

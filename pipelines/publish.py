@@ -1,0 +1,86 @@
+"""Publishing scores: one immutable Parquet file per tick and table, then `LATEST.json`.
+
+Who reads them is not known here: `remediation.score_source` is one reader.
+"""
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+
+from features.errors import DataError
+from features.tables import GPU_SCORES, NODE_SCORES
+from pipelines.store import replace_file
+
+LATEST = "LATEST.json"
+SCHEMA_VERSION = 1
+
+
+def publish_scores(
+    folder: Path,
+    *,
+    gpu_scores: pl.DataFrame,
+    node_scores: pl.DataFrame,
+    published_at: datetime,
+    ttl: timedelta,
+) -> Path:
+    """Writes one tick and points `LATEST.json` at it, each by an atomic rename.
+
+    Args:
+        folder: Where scores are published.
+        gpu_scores: `scores/gpu_scores` rows of one as_of.
+        node_scores: `scores/node_scores` rows of the same as_of.
+        published_at: Now, UTC.
+        ttl: How long after as_of the scores stay valid.
+
+    Returns:
+        The path of `LATEST.json`.
+
+    Raises:
+        DataError: The frames are empty or mix moments, models or kinds of training data.
+    """
+    as_of = _only("as_of", gpu_scores, node_scores)
+    if not isinstance(as_of, datetime):
+        raise DataError(f"scores: as_of must be a time, got {as_of!r}")
+    trained_on = _only("trained_on", gpu_scores, node_scores)
+    files = {
+        "node_scores": _write_tick(folder, "node_scores", NODE_SCORES.conform(node_scores), as_of),
+        "gpu_scores": _write_tick(folder, "gpu_scores", GPU_SCORES.conform(gpu_scores), as_of),
+    }
+    latest = {
+        "schema": SCHEMA_VERSION,
+        "as_of": as_of.isoformat(),
+        "published_at": published_at.isoformat(),
+        "expires_at": (as_of + ttl).isoformat(),
+        "model_version": str(node_scores["model_version"][0]),
+        "trained_on": trained_on,
+        "files": files,
+        "coverage": gpu_scores.filter(pl.col("status") != "unknown").height / gpu_scores.height,
+    }
+    path = folder / LATEST
+    replace_file(path, (json.dumps(latest, indent=2, sort_keys=True) + "\n").encode(), sync=True)
+    return path
+
+
+def _only(column: str, *frames: pl.DataFrame) -> object:
+    found = sorted({value for frame in frames for value in frame[column].unique()})
+    if len(found) != 1:
+        raise DataError(
+            f"scores: one tick has one {column}, got {found[:5]}. Publish ticks one by one."
+        )
+    return found[0]
+
+
+def _write_tick(
+    folder: Path, table: str, frame: pl.DataFrame, as_of: datetime
+) -> Mapping[str, object]:
+    buffer = io.BytesIO()
+    frame.sort("entity_id", "horizon_h").write_parquet(buffer, compression="zstd")
+    content = buffer.getvalue()
+    relative = f"{table}/{as_of:%Y%m%dT%H%M%SZ}.parquet"
+    replace_file(folder / relative, content, sync=True)
+    return {"path": relative, "sha256": hashlib.sha256(content).hexdigest(), "rows": frame.height}

@@ -1,0 +1,186 @@
+"""The settings of one installation: where data comes from, where it goes, what is predicted.
+
+Nothing is read at import; the remediation hook has its own site file (`remediation.site`).
+"""
+
+import itertools
+import os
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Literal, Self
+
+import yaml
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from features.errors import SettingsError
+
+ENVIRONMENT_VARIABLE = "FOREWARN_SETTINGS"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SplitSettings(_Strict):
+    """Where the record is cut for training.
+
+    Attributes:
+        train_until: Training rows lie before it.
+        valid_until: Calibration and threshold rows lie before it, after the embargo.
+    """
+
+    train_until: AwareDatetime
+    valid_until: AwareDatetime
+
+
+class Settings(_Strict):
+    """One installation of Forewarn.
+
+    Attributes:
+        site: Name shown in reports.
+        note: A line shown at the top of every report.
+        inputs: YAML file that lists the inputs (`pipelines.sources.site`).
+        data_root: Folder of the Parquet store, the model registry and the published scores.
+        start: First hour of the record.
+        end: End of the record; None: it goes on.
+        split: Where the record is cut for training.
+        lead_minutes: Minimum lead L: the time a drain needs.
+        horizons_h: Horizons H, in hours; the first is the one the hook acts on.
+        trained_on: Whether the record is synthetic or real.
+        alert_budget_per_1000_node_days: Alerts the operators can take.
+        seed: Seed of training.
+        remediation: Site file of the hook; None: its defaults.
+        fault_catalogue: CSV of fault rules; None: the shipped one.
+        score_ttl_minutes: How long published scores stay valid.
+    """
+
+    site: str
+    note: str = ""
+    inputs: Path
+    data_root: Path
+    start: AwareDatetime
+    end: AwareDatetime | None = None
+    split: SplitSettings | None = None
+    lead_minutes: int = Field(default=30, ge=0)
+    horizons_h: tuple[int, ...] = Field(default=(24, 1, 168), min_length=1)
+    trained_on: Literal["synthetic", "real"] = "real"
+    alert_budget_per_1000_node_days: float = Field(default=10.0, gt=0)
+    seed: int = 1
+    remediation: Path | None = None
+    fault_catalogue: Path | None = None
+    score_ttl_minutes: int = Field(default=30, gt=0)
+
+    @model_validator(mode="after")
+    def _times_in_order(self) -> Self:
+        times = [self.start]
+        if self.split:
+            times += [self.split.train_until, self.split.valid_until]
+        if self.end:
+            times.append(self.end)
+        if any(a >= b for a, b in itertools.pairwise(times)):
+            raise ValueError("start < split.train_until < split.valid_until < end must hold")
+        if self.start.minute or self.start.second or self.start.microsecond:
+            raise ValueError("start must be a full hour")
+        return self
+
+    @property
+    def lead(self) -> timedelta:
+        """Minimum lead L."""
+        return timedelta(minutes=self.lead_minutes)
+
+    @property
+    def store_root(self) -> Path:
+        """Folder of the Parquet tables."""
+        return self.data_root / "tables"
+
+    @property
+    def scores_dir(self) -> Path:
+        """Folder of the published scores."""
+        return self.data_root / "scores"
+
+    @property
+    def registry_dir(self) -> Path:
+        """Folder of the model registry."""
+        return self.data_root / "mlflow"
+
+    @property
+    def ledger_path(self) -> Path:
+        """The hook's ledger."""
+        return self.data_root / "ledger.sqlite"
+
+    def horizon(self) -> timedelta:
+        """The horizon the hook acts on."""
+        return timedelta(hours=self.horizons_h[0])
+
+    def data_end(self, now: datetime) -> datetime:
+        """Where the record ends: its stated end, or `now` while it goes on."""
+        return min(self.end, now) if self.end else now
+
+
+def settings_path(path: Path | None = None) -> Path:
+    """The settings file: the one given, or the one the environment names.
+
+    Raises:
+        SettingsError: Neither names one.
+    """
+    if path:
+        return path
+    if value := os.environ.get(ENVIRONMENT_VARIABLE):
+        return Path(value)
+    raise SettingsError(
+        f"no settings file: pass --settings FILE or set {ENVIRONMENT_VARIABLE}. "
+        "docs/settings.md shows one to start from."
+    )
+
+
+def load_settings(path: Path | None = None) -> Settings:
+    """Reads a settings file.
+
+    Args:
+        path: YAML file; None takes the one named by the environment variable
+            FOREWARN_SETTINGS. Paths inside are relative to the file.
+
+    Raises:
+        SettingsError: No file is named, it cannot be read, or a value is wrong; the text
+            names the file, the key, what was expected and what was found.
+    """
+    named = settings_path(path)
+    try:
+        content = yaml.safe_load(named.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"settings file {named}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"settings file {named} is not YAML: {error}") from error
+    return settings_from(content, origin=named)
+
+
+def settings_from(content: object, *, origin: Path) -> Settings:
+    """Checks settings given as plain values.
+
+    Args:
+        content: What the YAML file holds.
+        origin: The file, for messages and as the base of relative paths.
+
+    Raises:
+        SettingsError: As in `load_settings`.
+    """
+    if not isinstance(content, dict):
+        found = type(content).__name__
+        raise SettingsError(f"settings file {origin}: expected keys and values, got {found}")
+    try:
+        settings = Settings.model_validate(content)
+    except ValidationError as error:
+        lines = [
+            f"{'.'.join(map(str, e['loc'])) or '(file)'}: {e['msg']}, got {_short(e['input'])}"
+            for e in error.errors()
+        ]
+        raise SettingsError(f"settings file {origin}: " + "; ".join(lines)) from error
+    base = origin.parent
+    relative = ("inputs", "data_root", "remediation", "fault_catalogue")
+    paths = {key: base / value for key in relative if (value := getattr(settings, key))}
+    return settings.model_copy(update=paths)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

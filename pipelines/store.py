@@ -1,0 +1,268 @@
+"""The Parquet store: one folder per table, one immutable file per partition, replaced atomically.
+
+No Dagster and no knowledge of what a table means; contracts come from `features.tables`.
+"""
+
+import io
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from features.contracts import REJECT_SCHEMA, Enforced, TableContract
+from features.errors import DataError, StructureError
+from features.tables import QUARANTINE
+
+_STEP: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
+_NAME: Final = {"hour": "%Y-%m-%dT%H.parquet", "day": "%Y-%m-%d.parquet"}
+_WHOLE: Final = "all.parquet"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A half-open stretch of time, UTC.
+
+    Attributes:
+        start: First moment, inclusive.
+        end: Last moment, exclusive.
+    """
+
+    start: datetime
+    end: datetime
+
+    def __post_init__(self) -> None:
+        """Refuses naive times and empty spans."""
+        if self.start.utcoffset() is None or self.end.utcoffset() is None:
+            raise DataError(f"span {self.start}..{self.end} has no time zone; pass UTC times")
+        if self.start >= self.end:
+            raise DataError(
+                f"span {self.start}..{self.end} is empty; its end must be after its start"
+            )
+
+    def steps(self, step: timedelta) -> Iterator["Span"]:
+        """Cuts the span into consecutive parts of length `step`."""
+        at = self.start
+        while at < self.end:
+            yield Span(at, at + step)
+            at += step
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a write did.
+
+    Attributes:
+        rows: Rows stored.
+        rejected: Rows refused by the contract.
+        files: Files written.
+    """
+
+    rows: int
+    rejected: int
+    files: int
+
+
+def replace_file(path: Path, content: bytes, *, sync: bool = False) -> None:
+    """Puts `content` at `path` in one step: readers see the old file or the new one.
+
+    Args:
+        path: Final place; its folder is made where absent.
+        content: The whole file.
+        sync: Wait until the disk has it (published scores); a table that a crash of the
+            machine takes can be made anew, and waiting costs milliseconds per partition.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".unfinished-{os.getpid()}-{path.name}")
+    try:
+        with unfinished.open("wb") as file:
+            file.write(content)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+class TableStore:
+    """Tables under one root folder, each enforced by its contract when written.
+
+    Args:
+        root: Folder of the store; made on the first write.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def folder(self, contract: TableContract) -> Path:
+        """Where a table's files lie."""
+        return self.root / contract.asset_key
+
+    def write(
+        self, contract: TableContract, frame: pl.DataFrame, *, span: Span | None = None
+    ) -> Written:
+        """Holds a frame against its contract and replaces the partitions of `span` with it.
+
+        Args:
+            contract: The table.
+            frame: Its rows; rows that break a rule go to the quarantine table.
+            span: Whole partitions to replace, also those that get no row. Required for a
+                partitioned table; an unpartitioned one is replaced whole.
+
+        Returns:
+            Counts of what was stored and refused.
+
+        Raises:
+            StructureError: Columns or types differ from the contract; nothing is written.
+            DataError: The span is missing, not whole partitions, or does not cover a row.
+        """
+        enforced = contract.enforce(frame)
+        if contract.partition == "none":
+            parts = [(_WHOLE, enforced.frame)]
+        else:
+            enforced = _without_unknown_time(contract, enforced)
+            parts = _cut(contract, enforced.frame, span)
+        for name, part in parts:
+            self._write_file(self.folder(contract) / name, part)
+        name = contract.asset_key.replace("/", "-")
+        when = f"-{span.start:%Y%m%dT%H}-{span.end:%Y%m%dT%H}" if span else ""
+        rejects = enforced.rejects.with_columns(
+            table=pl.lit(contract.asset_key), source=pl.lit("contract"), origin=pl.lit(name + when)
+        )
+        self.keep_part(QUARANTINE, f"contract-{name}{when}", rejects)
+        return Written(enforced.frame.height, int(enforced.rejects["count"].sum()), len(parts))
+
+    def keep_part(self, contract: TableContract, name: str, frame: pl.DataFrame) -> None:
+        """Stores one writer's share of a monitoring table; writing it again replaces it.
+
+        Args:
+            contract: `monitoring/quarantine` or `monitoring/reads`.
+            name: The writer, and what it wrote about.
+            frame: Its rows; none removes an earlier share.
+        """
+        path = self._parts(contract) / f"{name}.parquet"
+        if frame.is_empty():
+            path.unlink(missing_ok=True)
+        else:
+            self._write_file(path, contract.conform(frame))
+
+    def gather_parts(self, contract: TableContract) -> pl.DataFrame:
+        """Every writer's share of a monitoring table, in the order of the writers' names."""
+        files = sorted(self._parts(contract).glob("[!.]*.parquet"))
+        return pl.concat([contract.empty(), *(pl.read_parquet(file) for file in files)])
+
+    def _parts(self, contract: TableContract) -> Path:
+        return self.root / f"{contract.asset_key}-parts"
+
+    def read(self, contract: TableContract, *, span: Span | None = None) -> pl.DataFrame:
+        """The table's rows, sorted by its key.
+
+        Args:
+            contract: The table.
+            span: Only rows whose time lies in it; None reads everything.
+
+        Raises:
+            DataError: No file of the table lies in the span.
+        """
+        files = self.files(contract, span=span)
+        if not files:
+            where = f" between {span.start} and {span.end}" if span else ""
+            raise DataError(
+                f"table {contract.asset_key}: nothing is stored{where} under {self.root}. "
+                f"Materialise {contract.asset_key} for that time first."
+            )
+        frame = pl.concat([pl.read_parquet(file) for file in files], how="diagonal")
+        if span and contract.time_column:
+            frame = frame.filter(_is_within(contract, span))
+        return (
+            contract.conform(frame).sort(contract.key) if contract.key else contract.conform(frame)
+        )
+
+    def has(self, contract: TableContract) -> bool:
+        """Whether any file of the table is stored."""
+        return bool(self.files(contract))
+
+    def files(self, contract: TableContract, *, span: Span | None = None) -> list[Path]:
+        """The table's finished files in time order; unfinished ones are never seen."""
+        folder = self.folder(contract)
+        found = sorted(p for p in folder.glob("*.parquet") if re.match(r"\d{4}-|all\.", p.name))
+        if span is None or contract.partition == "none":
+            return found
+        name = _NAME[contract.partition]
+        first = _floor(span.start, _STEP[contract.partition]).strftime(name)
+        last = (span.end - timedelta(microseconds=1)).strftime(name)
+        return [p for p in found if first <= p.name <= last]
+
+    def _write_file(self, path: Path, frame: pl.DataFrame) -> None:
+        buffer = io.BytesIO()
+        frame.write_parquet(buffer, compression="zstd")
+        replace_file(path, buffer.getvalue())
+
+
+def _without_unknown_time(contract: TableContract, enforced: Enforced) -> Enforced:
+    """Moves rows whose time is unknown to the rejects: they belong to no partition."""
+    column = contract.time_column or ""
+    timeless = enforced.frame.filter(pl.col(column).is_null())
+    if timeless.is_empty():
+        return enforced
+    reject = {
+        "rule": f"{column} is null, so the row belongs to no {contract.partition}",
+        "count": timeless.height,
+        "example": str(timeless.row(0, named=True)),
+    }
+    rejects = pl.concat([enforced.rejects, pl.DataFrame([reject], schema=REJECT_SCHEMA)])
+    return Enforced(enforced.frame.filter(pl.col(column).is_not_null()), rejects)
+
+
+def _filed_time(contract: TableContract) -> pl.Expr:
+    """The time whose hour or day is the row's partition."""
+    time = pl.col(contract.time_column or "")
+    return time - timedelta(microseconds=1) if contract.is_end_stamped else time
+
+
+def _is_within(contract: TableContract, span: Span) -> pl.Expr:
+    time = _filed_time(contract)
+    return (time >= span.start) & (time < span.end)
+
+
+def _floor(at: datetime, step: timedelta) -> datetime:
+    epoch = datetime(1970, 1, 1, tzinfo=at.tzinfo)
+    return at - (at - epoch) % step
+
+
+def _cut(
+    contract: TableContract, frame: pl.DataFrame, span: Span | None
+) -> list[tuple[str, pl.DataFrame]]:
+    """Cuts a frame into the partitions of a span, empty ones included."""
+    if contract.partition == "none" or contract.time_column is None:
+        raise StructureError(f"table {contract.asset_key} has no time column to be cut by")
+    step = _STEP[contract.partition]
+    if span is None or span.start != _floor(span.start, step) or span.end != _floor(span.end, step):
+        raise DataError(
+            f"table {contract.asset_key} is stored by {contract.partition}; "
+            f"pass a span of whole {contract.partition}s, got {span}"
+        )
+    outside = frame.filter(~_is_within(contract, span))
+    if not outside.is_empty():
+        raise DataError(
+            f"table {contract.asset_key}: {outside.height} rows lie outside {span.start}.."
+            f"{span.end}, for example {outside.row(0, named=True)}. Select the span before writing."
+        )
+    every = "1h" if contract.partition == "hour" else "1d"
+    keyed = frame.with_columns(_partition=_filed_time(contract).dt.truncate(every))
+    parts = {
+        str(key[0]): part
+        for key, part in keyed.partition_by(
+            "_partition", as_dict=True, maintain_order=True, include_key=False
+        ).items()
+    }
+    empty = frame.clear()
+    return [
+        (part.start.strftime(_NAME[contract.partition]), parts.get(str(part.start), empty))
+        for part in span.steps(step)
+    ]

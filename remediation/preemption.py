@@ -1,0 +1,26 @@
+"""Server preemption cost after Lyra (EuroSys'23): which servers are cheap to take.
+
+Costs in GPU-hours and the choice of an action are in `remediation.policy`.
+"""
+
+from collections.abc import Iterable
+
+from remediation.cluster import JobView
+
+
+def server_preemption_cost(jobs: Iterable[JobView]) -> float:
+    """Sum over the jobs on a server of 1 / servers the job spans.
+
+    A job of k servers is preempted once, whichever of them is taken, so each bears 1/k of it.
+
+    Args:
+        jobs: Jobs running on the server, each with all its nodes.
+
+    Returns:
+        The cost, in preempted jobs; 0 for an idle server.
+
+    >>> server_preemption_cost([JobView(job_id="1", nodes=("a",)),
+    ...                         JobView(job_id="2", nodes=("a", "b", "c", "d"))])
+    1.25
+    """
+    return sum(1.0 / len(set(job.nodes)) for job in jobs)

@@ -1,0 +1,129 @@
+"""The hardware of a fleet: nodes in racks, GPUs in slots, and how frail each is.
+
+What happens to them over time is in `simulation.fleet.incidents`.
+"""
+
+import uuid
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulation.fleet.regime import Batch, Regime
+from simulation.fleet.seeds import Layer, random_stream
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU and its constant peculiarities.
+
+    Attributes:
+        gpu_uuid: Identity.
+        slot: Slot it sits in.
+        batch: Hardware batch.
+        hazard_factor: Factor on the failure rate: own frailty x batch x slot, mean 1.
+        temp_offset_c: Against the product's mean at equal power.
+        power_offset_w: Against the product's mean at equal load.
+        sbe_per_day: Single-bit errors that mean nothing.
+        history: Lifetime counters at the fleet's start: single-bit errors, remapped rows.
+    """
+
+    gpu_uuid: str
+    slot: int
+    batch: Batch
+    hazard_factor: float
+    temp_offset_c: float
+    power_offset_w: float
+    sbe_per_day: float
+    history: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node as it stands at the fleet's start.
+
+    Attributes:
+        index: Number in the fleet; names its random streams.
+        name: Host name.
+        rack: Rack.
+        leaf_switch: Leaf switch, shared by two racks.
+        frailty: Gamma frailty, before division by the fleet's mean.
+        position_factor: Hazard factor of its place in the rack.
+        inlet_offset_c: Inlet air against the fleet's mean.
+        scrape_offset_s: When within the scrape interval it is scraped.
+        gpus: One per slot.
+    """
+
+    index: int
+    name: str
+    rack: str
+    leaf_switch: str
+    frailty: float
+    position_factor: float
+    inlet_offset_c: float
+    scrape_offset_s: int
+    gpus: tuple[Gpu, ...]
+
+
+def build_gpu(regime: Regime, rng: np.random.Generator, *, slot: int) -> Gpu:
+    """Draws one GPU for a slot.
+
+    Args:
+        regime: The fleet's parameters.
+        rng: Stream to draw from.
+        slot: Slot.
+
+    Returns:
+        The GPU; hazard factors have mean 1 over batches, slots and frailty.
+    """
+    batches, frailty, hardware = regime.batches, regime.frailty, regime.hardware
+    shares = np.array([batch.share for batch in batches])
+    factors = np.array([batch.factor for batch in batches])
+    chosen = int(rng.choice(len(batches), p=shares))
+    slots = np.array(frailty.slot_factors)
+    hazard = (
+        rng.gamma(frailty.gpu_shape, 1 / frailty.gpu_shape)
+        * factors[chosen]
+        / float(shares @ factors)
+        * slots[slot]
+        / slots.mean()
+    )
+    is_leaky = rng.random() < hardware.leaky_share
+    return Gpu(
+        gpu_uuid=f"GPU-{uuid.UUID(bytes=rng.bytes(16), version=4)}",
+        slot=slot,
+        batch=batches[chosen],
+        hazard_factor=float(hazard),
+        temp_offset_c=float(rng.normal(0.5 * slot - 1.75, 1.5)),
+        power_offset_w=float(rng.normal(0, 8)),
+        sbe_per_day=float(hardware.leaky_sbe_per_day * rng.gamma(2, 0.5)) if is_leaky else 0.02,
+        history=(int(rng.poisson(1.5)), int(rng.poisson(0.15))),
+    )
+
+
+def build_node(regime: Regime, *, seed: int, index: int) -> Node:
+    """Draws one node; it depends on nothing but the regime, the seed and its index.
+
+    Args:
+        regime: The fleet's parameters.
+        seed: The fleet's seed.
+        index: Number of the node in the fleet.
+
+    Returns:
+        The node with its GPUs.
+    """
+    rng = random_stream(seed, Layer.HARDWARE, index)
+    per_rack = regime.hardware.nodes_per_rack
+    rack = index // per_rack
+    top = regime.frailty.top_of_rack_factor
+    is_top = index % per_rack == per_rack - 1
+    return Node(
+        index=index,
+        name=f"gpu{index + 1:03d}",
+        rack=f"r{rack + 1:02d}",
+        leaf_switch=f"leaf{rack // 2 + 1:02d}",
+        frailty=float(rng.gamma(regime.frailty.node_shape, 1 / regime.frailty.node_shape)),
+        position_factor=(top if is_top else 1.0) * per_rack / (per_rack - 1 + top),
+        inlet_offset_c=float(rng.normal(0, 0.8) + 0.4 * (index % per_rack)),
+        scrape_offset_s=int(rng.integers(0, min(regime.scrape_s, 60))),
+        gpus=tuple(build_gpu(regime, rng, slot=slot) for slot in range(regime.gpus_per_node)),
+    )

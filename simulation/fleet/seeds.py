@@ -1,0 +1,43 @@
+"""Random streams: one per layer and node, so that no result depends on order or on workers.
+
+Nothing is drawn here.
+"""
+
+from enum import IntEnum
+
+import numpy as np
+
+
+class Layer(IntEnum):
+    """What a stream is for. A number once used keeps its meaning: it decides every draw."""
+
+    HARDWARE = 0
+    INCIDENTS = 1
+    DECOYS = 2
+    JOBS = 3
+    EVENTS = 4
+    TELEMETRY = 5
+    CLIMATE = 6
+    CHATTER = 7
+    REASONS = 8
+
+
+def random_stream(seed: int, layer: Layer, index: int = 0) -> np.random.Generator:
+    """The stream of one layer and one node (or of the fleet, index 0).
+
+    Args:
+        seed: The fleet's seed.
+        layer: What the stream is for.
+        index: Index of the node.
+
+    Returns:
+        A generator that depends on nothing but the three arguments.
+    """
+    sequence = np.random.SeedSequence(seed, spawn_key=(int(layer), index))
+    return np.random.Generator(np.random.PCG64(sequence))
+
+
+def log_uniform(rng: np.random.Generator, bounds: tuple[float, float]) -> float:
+    """One draw whose logarithm is uniform between the bounds."""
+    low, high = np.log(bounds[0]), np.log(bounds[1])
+    return float(np.exp(rng.uniform(low, high)))

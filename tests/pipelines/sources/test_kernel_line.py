@@ -1,0 +1,112 @@
+"""Log prefixes of all tools: time, host, message."""
+
+import json
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from pipelines.sources.kernel_line import Clock, split_line
+
+UNTIL = datetime(2026, 1, 1, 12, tzinfo=UTC)
+BOOT = datetime(2025, 12, 31, tzinfo=UTC)
+CLOCK = Clock(ZoneInfo("Europe/Berlin"), UNTIL)
+BOOTED = Clock(ZoneInfo("Europe/Berlin"), UNTIL, BOOT)
+MESSAGE = "NVRM: Xid (PCI:0000:8a:00): 79, GPU has fallen off the bus."
+
+
+def utc(*parts):
+    return datetime(*parts, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "ts", "host"),
+    [
+        ("", None, None),
+        ("kernel: ", None, None),
+        ("kernel: [16450076.435595] ", None, None),
+        ("[...] ", None, None),
+        ("[24128.834365] ", None, None),
+        ("[Mon Oct 29 12:07:39 2018] ", utc(2018, 10, 29, 11, 7, 39), None),
+        ("[Fri Apr  5 21:29:39 2024] ", utc(2024, 4, 5, 19, 29, 39), None),
+        (
+            "kern  :warn  : 2025-01-21T04:41:44,284345+00:00 ",
+            utc(2025, 1, 21, 4, 41, 44, 284_345),
+            None,
+        ),
+        ("kern  :warn  : [    5.1] ", None, None),
+        ("2025-01-21T04:41:44.5+01:00 n1 kernel: [5.1] ", utc(2025, 1, 21, 3, 41, 44, 5 * 10**5),
+         "n1"),
+        ("2025-01-21T04:41:44+0530 n1 kernel: ", utc(2025, 1, 20, 23, 11, 44), "n1"),
+        ("2025-01-21T04:41:44Z n1 kernel: ", utc(2025, 1, 21, 4, 41, 44), "n1"),
+        ("2025-01-21T04:41:44-05:00 n1 kernel: ", utc(2025, 1, 21, 9, 41, 44), "n1"),
+        ("2025-01-21 04:41:44 n1 kernel: ", utc(2025, 1, 21, 3, 41, 44), "n1"),
+        ("Tue 2025-01-21 04:41:44 UTC n1 kernel: ", utc(2025, 1, 21, 4, 41, 44), "n1"),
+        ("Dec 31 23:59:01 n1.example.org kernel: ", utc(2025, 12, 31, 22, 59, 1), "n1.example.org"),
+        ("<4>Jan  1 00:00:05 n1 kernel: [8.0] ", utc(2025, 12, 31, 23, 0, 5), "n1"),
+        ("Dec 31 23:59:60 n1 kernel: ", utc(2025, 12, 31, 23, 0), "n1"),
+        ("Dec 31 23:59:01 n1 kubelet[123]: ", utc(2025, 12, 31, 22, 59, 1), "n1"),
+        ("I1231 23:59:01.5    1234 watcher.go:12] ", utc(2025, 12, 31, 22, 59, 1, 500_000), None),
+        ("2025-01-21T04:41:44.123456789Z stdout F ", utc(2025, 1, 21, 4, 41, 44, 123_456), None),
+        (
+            "2025-01-21T05:00:00Z stderr F Dec 31 23:59:01 n1 kernel: ",
+            utc(2025, 12, 31, 22, 59, 1),
+            "n1",
+        ),
+        ("Feb 30 00:00:00 n1 kernel: ", None, "n1"),
+    ],
+)  # fmt: skip
+def test_the_prefix_goes_and_its_time_and_host_stay(prefix, ts, host):
+    line = split_line(prefix + MESSAGE, clock=CLOCK)
+    assert (line.ts, line.host, line.message) == (ts, host, MESSAGE)
+    assert line.text == prefix + MESSAGE
+
+
+@pytest.mark.parametrize(
+    ("text", "ts"),
+    [
+        ("[  60.5] NVRM: x", utc(2025, 12, 31, 0, 1, 0, 500_000)),
+        ("6,3964,60500000,-;NVRM: x", utc(2025, 12, 31, 0, 1, 0, 500_000)),
+        ("Dec 31 23:59:01 n1 kernel: [60.5] NVRM: x", utc(2025, 12, 31, 22, 59, 1)),
+        ("[99999999999999999.0] NVRM: x", None),
+    ],
+)
+def test_seconds_since_boot_tell_the_time_only_where_the_boot_is_known(text, ts):
+    line = split_line(text, clock=BOOTED)
+    assert (line.ts, line.message) == (ts, "NVRM: x")
+
+
+def test_a_tag_with_a_process_is_no_host():
+    line = split_line("2025-01-21T04:41:44Z pt_main[2536443]: segfault at 7f", clock=CLOCK)
+    assert line.host is None
+
+
+def test_journal_entries_are_read_as_json():
+    entry = {
+        "__REALTIME_TIMESTAMP": "1767225600000001",
+        "_HOSTNAME": "n1",
+        "MESSAGE": MESSAGE,
+    }
+    line = split_line(json.dumps(entry), clock=CLOCK)
+    assert (line.ts, line.host, line.message) == (utc(2026, 1, 1, 0, 0, 0, 1), "n1", MESSAGE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"MESSAGE"',
+        '{"MESSAGE": "x"}',
+        '{"MESSAGE": [78], "__REALTIME_TIMESTAMP": "1"}',
+        '{"MESSAGE": "x", "__REALTIME_TIMESTAMP": "1e999"}',
+        '{"MESSAGE": "x", "__REALTIME_TIMESTAMP": ' + "9" * 30 + "}",
+        "[" * 100_000 + '"MESSAGE"',
+        '{"MESSAGE":' + "[" * 100_000,
+    ],
+)
+def test_text_that_only_looks_like_a_journal_entry_is_a_plain_line(text):
+    assert split_line(text, clock=CLOCK).ts is None
+
+
+def test_half_a_character_in_a_journal_entry_is_replaced():
+    text = '{"MESSAGE": "NVRM \\ud800", "__REALTIME_TIMESTAMP": "1"}'
+    assert split_line(text, clock=CLOCK).message == "NVRM ?"
