@@ -124,6 +124,7 @@ def build_health_events(raw: pl.DataFrame, inventory: pl.DataFrame) -> Built:
             pl.len().cast(pl.Int64).alias("count"),
             pl.col("line").first().alias("message"),
         )
+        .drop("chain", "slice")
         .with_columns(_event_id())
         .sort("ts", "event_id")
     )

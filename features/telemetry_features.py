@@ -18,6 +18,7 @@ from features.telemetry_metrics import METRIC_BY_COLUMN, METRICS
 from features.telemetry_windows import Statistic, WindowStatistic, window_statistics
 
 _H: Final = timedelta(hours=1)
+_MEMORY: Final = timedelta(hours=24)
 
 # Bits of clock_event_reasons (nvml.h, nvmlClocksEventReason*). Idle clocks and the power cap are
 # everyday life and left out.
@@ -319,14 +320,17 @@ def _samples(gpu_telemetry: pl.DataFrame, spec: TelemetrySpec) -> pl.DataFrame:
     """Samples with the columns that statistics are taken of, sorted by (entity_id, ts).
 
     The increase of a counter is the value less the last known one, or the value itself where it
-    has fallen: it was reset in between. The first value of a GPU has no increase.
+    has fallen: it was reset in between. A value without a known one in the 24 h before it has no
+    increase, so that a row needs no more history than its longest window twice.
     """
     known = set(spec.known_metrics)
     ordered = gpu_telemetry.sort("gpu_uuid", "ts")
     increases, falls = [], []
     for counter in (c for c in spec.counters if c in known):
-        now = pl.col(counter)
-        before = now.forward_fill().shift(1).over("gpu_uuid")
+        now, ts = pl.col(counter), pl.col("ts")
+        known_at = pl.when(now.is_not_null()).then(ts)
+        is_recent = ts - known_at.forward_fill().shift(1).over("gpu_uuid") <= _MEMORY
+        before = pl.when(is_recent).then(now.forward_fill().shift(1).over("gpu_uuid"))
         increase = pl.when(now >= before).then(now - before).when(now < before).then(now)
         increases.append(increase.cast(pl.Float64).alias(f"{counter}:increase"))
         falls.append((now < before).fill_null(value=False))

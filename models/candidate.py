@@ -68,7 +68,7 @@ class Candidate:
 
     Attributes:
         bundle: The model and its company, card included.
-        gpu_test: Test rows of GPUs: entity, as_of, node, label, incident, score.
+        gpu_test: Test rows of GPUs with features, label, incident and score.
         node_test: Test rows of nodes, likewise.
         gpu_evaluation: Row metrics of GPU scores.
         node_evaluation: Row metrics of node scores.
@@ -122,7 +122,10 @@ def build_candidate(
     node = _split(_node_rows(labels, task), plan)
     model = train(gpu.train, feature_names=names, task=task, spec=plan.spec, valid=gpu.valid)
     model = model.calibrated_on(gpu.valid)
-    valid, test = (_scored(part, model) for part in (gpu.valid, gpu.test))
+    valid, test = (
+        part.with_columns(score=pl.Series(model.scores(part), dtype=pl.Float64))
+        for part in (gpu.valid, gpu.test)
+    )
     host = host_probability(node.train, incidents=incidents, task=task)
     nodes = NodeCombination(host).calibrated_on(valid, node.valid)
     node_valid, node_test = (
@@ -139,6 +142,7 @@ def build_candidate(
     judged = evaluate_fault_types(kinds, gpu.test)
     baselines = _baselines(gpu.train, gpu.test, features=features, plan=plan)
     evaluation = evaluate(test, bootstrap=plan.bootstrap)
+    node_evaluation = evaluate(node_test, bootstrap=plan.bootstrap)
     bundle = _bundle(
         model, gpu.train, features=features, kinds=kinds, nodes=nodes, policies=policies
     )
@@ -146,16 +150,17 @@ def build_candidate(
         model,
         evaluation=evaluation,
         baselines={name: one for name, one in baselines.items() if one},
-        events=events["node"],
+        nodes=node_evaluation,
+        events=events,
         fault_types=judged,
-        threshold_choice=choices["node"].explanation,
+        thresholds=choices,
     )
     return Candidate(
         bundle=replace(bundle, card=card),
         gpu_test=test,
         node_test=node_test,
         gpu_evaluation=evaluation,
-        node_evaluation=evaluate(node_test, bootstrap=plan.bootstrap),
+        node_evaluation=node_evaluation,
         baselines=baselines,
         events=events,
         fault_types=judged,
@@ -163,6 +168,25 @@ def build_candidate(
         gate=decide(test, candidate="score", bootstrap=plan.bootstrap),
         dropped=gpu.dropped,
     )
+
+
+def gate_against(candidate: Candidate, champion: FailureModel) -> GateDecision:
+    """Whether a candidate beats the champion beyond chance, on the candidate's test rows.
+
+    Args:
+        candidate: The candidate.
+        champion: The champion of the same task.
+
+    Returns:
+        The decision.
+
+    Raises:
+        DataError: The test rows lack a feature of the champion.
+    """
+    rows = candidate.gpu_test.with_columns(
+        champion=pl.Series(champion.scores(candidate.gpu_test), dtype=pl.Float64)
+    )
+    return decide(rows, candidate="score", champion="champion")
 
 
 def _split(rows: pl.DataFrame, plan: CandidatePlan) -> TimeSplit:
@@ -180,11 +204,6 @@ def _node_rows(labels: pl.DataFrame, task: Task) -> pl.DataFrame:
     return labels.filter(
         pl.col("entity_kind") == "node", pl.col("horizon_h") == task.horizon_h
     ).with_columns(node=pl.col("entity_id"))
-
-
-def _scored(rows: pl.DataFrame, model: FailureModel) -> pl.DataFrame:
-    known = ("entity_id", "as_of", "node", "label", "fault_type", "incident_id")
-    return rows.select(*known, pl.Series("score", model.scores(rows), dtype=pl.Float64))
 
 
 def _node_scored(rows: pl.DataFrame, scores: pl.DataFrame) -> pl.DataFrame:

@@ -10,6 +10,7 @@ from models.evaluation import Evaluation
 from models.event_metrics import EventMetrics
 from models.failure_model import FailureModel
 from models.fault_types import FaultTypeMetrics
+from models.thresholds import ThresholdChoice
 
 SYNTHETIC_LIMIT = (
     "Trained on a synthetic fleet: its numbers say that the machinery works, not that it predicts "
@@ -28,9 +29,10 @@ def build_card(
     *,
     evaluation: Evaluation,
     baselines: Mapping[str, Evaluation],
-    events: EventMetrics | None = None,
+    nodes: Evaluation | None = None,
+    events: Mapping[str, EventMetrics] | None = None,
     fault_types: FaultTypeMetrics | None = None,
-    threshold_choice: str | None = None,
+    thresholds: Mapping[str, ThresholdChoice] | None = None,
     limits: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Puts a card together; equal inputs give equal cards, so it holds no time of day.
@@ -39,9 +41,10 @@ def build_card(
         model: The model.
         evaluation: On test rows.
         baselines: On the same rows, by name.
-        events: Alerts and incidents in the same time.
+        nodes: Node scores on the same time.
+        events: Alerts and incidents in the same time, by entity kind.
         fault_types: Forecast of fault types.
-        threshold_choice: How the threshold was chosen, in words.
+        thresholds: How each threshold was chosen, by entity kind.
         limits: What else must be known.
 
     Returns:
@@ -78,16 +81,11 @@ def build_card(
             "n_rows": model.calibration.n_rows,
             "n_positive": model.calibration.n_positive,
         },
-        "threshold_choice": threshold_choice,
+        "thresholds": {kind: choice.to_dict() for kind, choice in (thresholds or {}).items()},
         "test": evaluation.to_dict(),
-        "baselines": {name: _short(one) for name, one in baselines.items()},
-        "events": events.to_dict() if events is not None else None,
+        "test_nodes": nodes.to_dict() if nodes is not None else None,
+        "baselines": {name: one.all_rows.to_dict() for name, one in baselines.items()},
+        "events": {kind: one.to_dict() for kind, one in (events or {}).items()},
         "fault_types": fault_types.to_dict() if fault_types is not None else None,
         "limits": said,
     }
-
-
-def _short(evaluation: Evaluation) -> dict[str, Any]:
-    """A baseline's row metrics without curves."""
-    values = evaluation.all_rows.to_dict()
-    return {name: value for name, value in values.items() if name not in {"curve", "reliability"}}

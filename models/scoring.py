@@ -42,7 +42,7 @@ class ScoreLimits:
 
     Attributes:
         max_missing_share: Share of telemetry features known in training that may be null.
-        sample_age: Column with the age of the newest sample, seconds; None: not checked.
+        sample_age: Column with the age of the newest sample, hours; None: not checked.
         max_sample_age: Oldest newest sample.
         max_unknown_gpus: Share of a node's GPUs that may be unknown.
         n_explained: Rows explained per model, highest scores first (reasons are costly).
@@ -182,11 +182,11 @@ def _doubt(matrix: pl.DataFrame, missing: FloatArray, *, limits: ScoreLimits) ->
                 f"matrix. Name a feature of the matrix, or None for sites without telemetry."
             )
         age = pl.col(limits.sample_age).cast(pl.Float64)
-        minutes = (age / 60.0).round(0).cast(pl.Int64)
+        minutes = (age * 60.0).round(0).cast(pl.Int64)
         doubt = (
             pl.when(age.is_null())
             .then(pl.lit("no telemetry sample was seen"))
-            .when(age > limits.max_sample_age.total_seconds())
+            .when(age > limits.max_sample_age / timedelta(hours=1))
             .then(pl.format("newest sample is {} min old", minutes))
             .otherwise(doubt)
         )

@@ -3,21 +3,19 @@
 What each step computes is in the rooms below; Dagster only calls these in order.
 """
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 import polars as pl
 
+from features.catalogue import FaultCatalogue
 from features.core_tables import CoreTables
 from features.errors import SettingsError
 from features.grid import as_of_times, watched_grid
 from features.labels import LabelSpec, build_labels
 from features.matrix import MatrixSpec, build_gpu_matrix, matrix_features
-from features.registry import Feature
-from models.candidate import Candidate, CandidatePlan, build_candidate
-from models.gate import GateDecision, decide
-from models.registry import ModelRegistry
+from models.candidate import Candidate, CandidatePlan, build_candidate, gate_against
+from models.registry import CHAMPION, ModelRegistry
 from models.scoring import ScoreLimits, ServedModel, score_gpus, score_nodes
 from models.specs import Task, TrainSpec
 from models.splits import Origin
@@ -28,8 +26,7 @@ from pipelines.store import Span
 TICK: Final = timedelta(hours=1)
 """Time between two rows of an entity: one per hourly partition, at its end."""
 
-MATRIX: Final = MatrixSpec()
-LIMITS: Final = ScoreLimits()
+LIMITS: Final = ScoreLimits(sample_age="hours_since_sample")
 
 
 def registry_of(settings: Settings) -> ModelRegistry:
@@ -38,17 +35,19 @@ def registry_of(settings: Settings) -> ModelRegistry:
     return ModelRegistry(database=folder / "mlflow.db", artifacts=folder / "artifacts")
 
 
-def gpu_matrix_of(tables: CoreTables, *, span: Span) -> pl.DataFrame:
+def gpu_matrix_of(tables: CoreTables, *, catalogue: FaultCatalogue, span: Span) -> pl.DataFrame:
     """Features of every watched GPU at the end of each hour of a span.
 
     Args:
         tables: Core tables, from far enough before the span.
+        catalogue: Fault catalogue.
         span: Whole hours.
 
     Returns:
         features/gpu_matrix.
     """
-    return build_gpu_matrix(tables, watched_grid(tables.inventory, _as_ofs(span)), spec=MATRIX)
+    grid = watched_grid(tables.inventory, _as_ofs(span))
+    return build_gpu_matrix(tables, grid, spec=MatrixSpec(catalogue=catalogue))
 
 
 def labels_of(
@@ -86,7 +85,7 @@ def train_candidates(
     incidents: pl.DataFrame,
     topology: pl.DataFrame,
     settings: Settings,
-    catalogue_version: str,
+    catalogue: FaultCatalogue,
 ) -> dict[str, str]:
     """Trains, registers and gates one model per horizon.
 
@@ -96,7 +95,7 @@ def train_candidates(
         incidents: core/incidents.
         topology: core/topology; its levels give history features.
         settings: Split, lead, horizons, budget.
-        catalogue_version: Version of the fault catalogue that typed the incidents.
+        catalogue: Fault catalogue that typed the incidents.
 
     Returns:
         One line per model: its version and the gate's word.
@@ -111,7 +110,7 @@ def train_candidates(
         )
     split = settings.split
     origin = Origin(split.train_until, split.valid_until, settings.end)
-    features = _features_of(matrix, topology)
+    features = matrix_features(MatrixSpec(catalogue=catalogue), topology)
     registry = registry_of(settings)
     outcome = {}
     for horizon_h in settings.horizons_h:
@@ -120,7 +119,7 @@ def train_candidates(
                 horizon_h=horizon_h,
                 lead=settings.lead,
                 trained_on=settings.trained_on,
-                catalogue_version=catalogue_version,
+                catalogue_version=catalogue.version,
             ),
             spec=TrainSpec(seeds=(settings.seed,)),
             origin=origin,
@@ -130,13 +129,11 @@ def train_candidates(
         made = build_candidate(
             matrix, labels=labels, incidents=incidents, features=features, plan=plan
         )
-        outcome[made.bundle.name] = _register(registry, made, plan)
+        outcome[made.bundle.name] = _register(registry, made)
     return outcome
 
 
-def score_matrix(
-    matrix: pl.DataFrame, settings: Settings
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+def score_matrix(matrix: pl.DataFrame, settings: Settings) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Scores of GPUs and nodes by the champion of each horizon.
 
     Args:
@@ -191,21 +188,27 @@ def _as_ofs(span: Span) -> tuple[datetime, ...]:
     return as_of_times(span.start + TICK, span.end + TICK, every=TICK)
 
 
-def _features_of(matrix: pl.DataFrame, topology: pl.DataFrame) -> Sequence[Feature]:
-    """The registered features that the stored matrix holds."""
-    registered = matrix_features(MATRIX, CoreTables(topology=topology))
-    return [feature for feature in registered if feature.name in matrix.columns]
-
-
-def _register(registry: ModelRegistry, made: Candidate, plan: CandidatePlan) -> str:
+def _register(registry: ModelRegistry, made: Candidate) -> str:
+    """Registers a candidate and promotes it where it is better than the champion, or than none."""
     version = registry.register(made.bundle, metrics=_metrics(made))
-    champion = registry.version_of(made.bundle.name, "champion")
-    if champion is None:
-        decision = made.gate
-    elif champion.version == version.version:
+    champion = registry.version_of(version.name, CHAMPION)
+    if champion is not None and champion.version == version.version:
         return f"{version.label}: unchanged, is champion"
-    else:
-        decision = _against(registry.load(champion).model.scores, made, plan)
+    decision = made.gate
+    if champion is not None:
+        decision = gate_against(made, registry.load(champion).model)
     if decision.is_accepted:
         registry.promote(version, decision=decision)
     return f"{version.label}: {decision.reason}"
+
+
+def _metrics(made: Candidate) -> dict[str, float]:
+    rows, events = made.gpu_evaluation.all_rows, made.events["node"]
+    values = {
+        "gpu_auc": rows.auc.value,
+        "gpu_average_precision": rows.average_precision.value,
+        "gpu_prevalence": rows.prevalence,
+        "node_alert_precision": events.precision.value,
+        "node_alert_recall": events.recall.value,
+    }
+    return {name: value for name, value in values.items() if value is not None}

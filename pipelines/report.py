@@ -141,7 +141,13 @@ def _evidence(report: ReportInput) -> dict[str, object]:
     shown = report.node_scores.filter(
         pl.col("horizon_h") == report.horizon_h, pl.col("as_of") <= report.as_of
     )
-    heat = heat_map(shown, nodes=latest["entity_id"].to_list(), incidents=report.incidents)
+    judged = report.evaluation
+    heat = heat_map(
+        shown,
+        nodes=latest["entity_id"].to_list(),
+        incidents=report.incidents,
+        test_start=None if isinstance(judged, Missing) else judged.test.start,
+    )
     timeline = report.timeline
     picture = None
     if isinstance(timeline, GpuTimeline):

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from pipelines.report_figure import HEAT, INK, MUTED, SURFACE, Plot, draw
-from pipelines.report_words import counted, hours, moment, percent, short
+from pipelines.report_words import counted, hours, moment, percent, short, without_domain
 
 MAX_NODES = 40
 MAX_MOMENTS = 240
@@ -47,17 +47,22 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class _Grid:
-    """Levels of colour by node and cell of time."""
+    """Scores by node and cell of time; `latest` is of the last moment, not of the last cell."""
 
     nodes: tuple[str, ...]
     starts: tuple[datetime, ...]
     width: timedelta
     score: npt.NDArray[np.float64]
     is_row: npt.NDArray[np.bool_]
+    latest: tuple[float | None, ...]
 
 
 def heat_map(
-    scores: pl.DataFrame, *, nodes: Sequence[str], incidents: pl.DataFrame
+    scores: pl.DataFrame,
+    *,
+    nodes: Sequence[str],
+    incidents: pl.DataFrame,
+    test_start: datetime | None = None,
 ) -> HeatMap | None:
     """Node scores over time, one row per node, the riskiest at the top.
 
@@ -65,6 +70,8 @@ def heat_map(
         scores: `entity_id`, `as_of`, `score` of one horizon; null is unknown.
         nodes: Nodes in the order to show; beyond 40 they are left out.
         incidents: core/incidents, marked at their onset.
+        test_start: Where the test time begins; earlier scores are of a model that had seen
+            what followed.
 
     Returns:
         The heat map; None with fewer than two moments.
@@ -77,6 +84,7 @@ def heat_map(
     level = np.where(np.isnan(grid.score), _UNKNOWN, level)
     level = np.where(grid.is_row, level, _ABSENT)
     end = grid.starts[-1] + grid.width
+    is_cut = test_start is not None and grid.starts[0] < test_start < end
     shown = incidents.filter(
         pl.col("node").is_in(list(grid.nodes)), pl.col("start").is_between(grid.starts[0], end)
     ).sort("start", "incident_id")
@@ -85,6 +93,8 @@ def heat_map(
         axes = figure.subplots()
         _paint_cells(axes, grid, level)
         _paint_onsets(axes, grid, shown)
+        if is_cut and test_start is not None:
+            _paint_test_start(axes, test_start)
         _paint_node_axis(axes, grid)
         axes.set_xlim(days(grid.starts[0]), days(end))
         time_axis(axes)
@@ -100,6 +110,8 @@ def heat_map(
         f"Node score over time, the riskiest now at the top; the figure at the right is the latest "
         f"score. A cell is {cell} wide and shows its highest score; a gap is a time without any."
     )
+    if is_cut:
+        caption += " Left of the dashed line the model had seen in training what followed."
     svg = draw("heat", size_in=(13.2, height), alt=alt, paint=paint)
     return HeatMap(Plot(svg, caption, 760), tuple(edges.tolist()), len(nodes) - len(grid.nodes))
 
@@ -126,7 +138,16 @@ def _grid(scores: pl.DataFrame, nodes: tuple[str, ...]) -> _Grid:
     at = (highest["row"].to_numpy(), highest["column"].to_numpy())
     score[at] = highest["score"].cast(pl.Float64).to_numpy()
     is_row[at] = True
-    return _Grid(nodes, tuple(first + i * width for i in range(n_cells)), width, score, is_row)
+    at_last = scores.filter(pl.col("as_of") == last).select("entity_id", "score")
+    latest = dict(at_last.iter_rows())
+    return _Grid(
+        nodes,
+        tuple(first + i * width for i in range(n_cells)),
+        width,
+        score,
+        is_row,
+        tuple(latest.get(node) for node in nodes),
+    )
 
 
 def _edges(score: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -171,17 +192,30 @@ def _paint_onsets(axes: Axes, grid: _Grid, incidents: pl.DataFrame) -> None:
     axes.plot(x, y, color=INK.light, markersize=7, markeredgewidth=1.8, **look)
 
 
+def _paint_test_start(axes: Axes, at: datetime) -> None:
+    axes.axvline(days(at), color=INK.light, linewidth=1.4, dashes=(4, 2))
+    axes.annotate(
+        "test time",
+        (days(at), 1.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(4, 3),
+        textcoords="offset points",
+        fontsize=10,
+        color=INK.light,
+    )
+
+
 def _paint_node_axis(axes: Axes, grid: _Grid) -> None:
     axes.set_ylim(len(grid.nodes) - 0.5, -0.5)
-    axes.set_yticks(range(len(grid.nodes)), [short(node, 24) for node in grid.nodes])
+    axes.set_yticks(
+        range(len(grid.nodes)), [short(name, 24) for name in without_domain(grid.nodes)]
+    )
     axes.tick_params(axis="y", length=0, labelcolor=INK.light)
     axes.grid(visible=False)
     axes.spines["left"].set_visible(False)
     for row in range(len(grid.nodes)):
-        last = grid.score[row, -1]
-        text = percent(None if np.isnan(last) else float(last))
         axes.annotate(
-            text,
+            percent(grid.latest[row]),
             (1.0, row),
             xycoords=("axes fraction", "data"),
             xytext=(6, 0),

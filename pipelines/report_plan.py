@@ -102,7 +102,9 @@ def _card(row: Row, reasons: Sequence[str]) -> Row:
     is_held = row["wanted"] != row["action"]
     return {
         "node": plain(row["node"]),
-        "action": ACTION_WORDS[row["action"]],
+        "action": "Held back"
+        if is_held and row["action"] == "none"
+        else ACTION_WORDS[row["action"]],
         "wanted": ACTION_WORDS[row["wanted"]] if is_held else "",
         "is_acting": row["action"] not in ("none", "watch"),
         "sentence": plain(row["sentence"]),

@@ -23,7 +23,8 @@ _WIDTH_IN = 5.2
 _SIZE_IN = (_WIDTH_IN, 4.1)
 _MIN_WIDTH_PX = 300
 _DASHES = ((5.0, 2.0), (1.5, 1.5), (7.0, 2.0, 1.5, 2.0), (3.0, 1.2), (9.0, 3.0))
-_NAME_SIGNS = 30
+_NAME_SIGNS = 32
+_SETTLED_AT = 5
 _PERCENT = FuncFormatter(lambda share, _: round_percent(share))
 
 
@@ -105,11 +106,12 @@ def _style(drawn: Sequence[Method], method: Method) -> dict[str, Any]:
 def _draw_curve(axes: Axes, method: Method, style: dict[str, Any]) -> float:
     """Draws one curve and returns the height worth showing.
 
-    The first few rows of a ranking swing between 0 and 1 by chance; a line starts where it
-    rests on a twentieth of the positives it can find.
+    The first rows of a ranking swing between 0 and 1 by chance: the line is flat up to the
+    point where it rests on five positives.
     """
     points = method.rows.curve
-    settled = [p for p in points if p.recall >= 0.02] or list(points)
+    found = method.rows.n_positive
+    settled = [p for p in points if p.recall * found >= _SETTLED_AT - 0.5] or list(points)
     label = f"{short(method.name, _NAME_SIGNS)}, AP {number(method.rows.average_precision.value)}"
     axes.plot(
         [0.0, *(p.recall for p in settled)],

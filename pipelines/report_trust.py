@@ -19,6 +19,7 @@ from pipelines.report_words import (
     counted,
     fault_words,
     interval,
+    minus,
     number,
     percent,
     percent_interval,
@@ -118,7 +119,7 @@ def _gain(method: Method) -> tuple[str, str]:
     gain = method.gain
     if gain is None or gain.value is None:
         return "", ""
-    return f"{gain.value:+.3f}", interval(gain)
+    return minus(f"{gain.value:+.3f}"), interval(gain)
 
 
 def verdict(evaluation: EvaluationResult) -> str:
@@ -140,7 +141,9 @@ def verdict(evaluation: EvaluationResult) -> str:
     gain = best.gain
     if gain is None or gain.low is None or gain.high is None:
         return f"{said}; whether the difference is beyond chance was not tested."
-    between = f"difference {gain.value:+.3f}, 95 % interval {gain.low:+.3f} to {gain.high:+.3f}"
+    between = minus(
+        f"difference {gain.value:+.3f}, 95\u00a0% interval {gain.low:+.3f} to {gain.high:+.3f}"
+    )
     if gain.low > 0:
         return f"{said}: better beyond chance ({between})."
     if gain.high < 0:

@@ -4,6 +4,7 @@ No table and no plot; escaping for HTML is the template's.
 """
 
 import unicodedata
+from collections.abc import Sequence
 from datetime import datetime
 
 from models.evaluation import Estimate
@@ -69,14 +70,19 @@ def round_percent(share: float) -> str:
 
 def number(value: float | None, digits: int = 3) -> str:
     """A number of fixed digits, or "unknown"."""
-    return UNKNOWN if value is None else f"{value:.{digits}f}"
+    return UNKNOWN if value is None else minus(f"{value:.{digits}f}")
+
+
+def minus(text: str) -> str:
+    """A formatted number with a minus sign that no line break follows."""
+    return text.replace("-", "\u2212")
 
 
 def interval(estimate: Estimate, digits: int = 3) -> str:
     """The interval of an estimate, without its value; empty where it has none."""
     if estimate.low is None or estimate.high is None:
         return ""
-    return f"{estimate.low:.{digits}f} to {estimate.high:.{digits}f}"
+    return f"{number(estimate.low, digits)} to {number(estimate.high, digits)}"
 
 
 def percent_interval(estimate: Estimate) -> str:
@@ -123,6 +129,18 @@ def plain(text: str) -> str:
         " " if sign in "\t\r\n" else _REPLACEMENT if unicodedata.category(sign)[0] == "C" else sign
         for sign in text
     )
+
+
+def without_domain(names: Sequence[str]) -> list[str]:
+    """Names without the domain that all of them share, which tells nothing apart.
+
+    >>> without_domain(["a-1.gpu.site", "b.gpu.site"]), without_domain(["a.x", "b"])
+    (['a-1', 'b'], ['a.x', 'b'])
+    """
+    domains = {name.partition(".")[2] for name in names}
+    if len(domains) != 1 or domains == {""}:
+        return list(names)
+    return [name.partition(".")[0] for name in names]
 
 
 def short(text: str, limit: int) -> str:

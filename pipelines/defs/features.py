@@ -42,8 +42,11 @@ def feature_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
         code_version="1",
         description="One row per GPU and hour; nothing at or after as_of enters it.",
     )
-    def gpu_matrix(context: dg.AssetExecutionContext, **core: pl.DataFrame) -> pl.DataFrame:
-        return gpu_matrix_of(CoreTables(**core), span=run_span(context))
+    def gpu_matrix(
+        context: dg.AssetExecutionContext, installation: Installation, **core: pl.DataFrame
+    ) -> pl.DataFrame:
+        span = run_span(context)
+        return gpu_matrix_of(CoreTables(**core), catalogue=installation.catalogue, span=span)
 
     @dg.asset(
         key=["features", "labels"],

@@ -44,7 +44,7 @@ def model_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
             incidents=incidents,
             topology=topology,
             settings=installation.settings,
-            catalogue_version=installation.catalogue.version,
+            catalogue=installation.catalogue,
         )
         return dg.MaterializeResult(metadata=dict(outcome))
 
@@ -58,7 +58,7 @@ def model_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
         partitions_def=partitions.hourly,
         backfill_policy=ONE_RUN,
         group_name="scores",
-        description="Failure scores of the champions, per GPU and node; the last hour is published.",
+        description="Failure scores per GPU and node by the champions; the last hour is published.",
     )
     def scores(
         context: dg.AssetExecutionContext, installation: Installation, matrix: pl.DataFrame

@@ -3,7 +3,7 @@
 Parsing is in `pipelines.sources`; nothing is interpreted here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import dagster as dg
 import polars as pl
@@ -59,9 +59,10 @@ def raw_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
         group_name="raw",
         description="What the site's records say of nodes, places, stays, work and incidents.",
     )
-    def raw_static(installation: Installation) -> tuple[pl.DataFrame, ...]:
+    def raw_static(installation: Installation) -> Iterator[dg.Output[pl.DataFrame]]:
         raw = read_raw(installation.settings, STATIC_TABLES, span=None, now=installation.now)
         raw.keep_accounts(installation.store, name="raw_static")
-        return tuple(raw.frames[name] for name in STATIC_TABLES)
+        for name in STATIC_TABLES:
+            yield dg.Output(raw.frames[name], output_name=name.replace("/", "_"))
 
     return [raw_hourly, job_log, raw_static]

@@ -16,6 +16,7 @@ from features.tables import CORE_INCIDENTS, CORE_TOPOLOGY, TABLE_BY_KEY
 from pipelines.sources.history_records import Refusals
 from pipelines.sources.history_times import to_utc
 from pipelines.sources.mapping import ColumnTable, FileFormat, IncidentTable, TopologyTable
+from pipelines.sources.pci_address import canonical_pci
 
 SOURCE: Final = "history"
 _RECORD: Final = Column("record", pl.Int64(), "Position in the file")
@@ -212,6 +213,8 @@ class _Cells:
             place = f"{self._drawing.origin}, column {where!r}"
             times = to_utc(values, self._drawing.file, where=place)
             converted, rules = times.utc, times.refused
+        elif column.name == "pci_bus_id":
+            converted, rules = _addresses(values)
         else:
             converted, rules = _converted(values, column.dtype, scale=scale)
         if rules.null_count() < rules.len():
@@ -259,6 +262,15 @@ def _converted(
         converted = numbers.cast(dtype, strict=False)
     is_bad = values.is_not_null() & converted.is_null()
     return converted, pl.select(pl.when(is_bad).then(pl.lit(rule))).to_series()
+
+
+def _addresses(values: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """PCI addresses in the one spelling by which kernel events find their GPU."""
+    text = values.cast(pl.String)
+    spelling = {address: canonical_pci(address) for address in text.drop_nulls().unique()}
+    converted = text.replace_strict(spelling, default=None, return_dtype=pl.String)
+    is_bad = text.is_not_null() & converted.is_null()
+    return converted, pl.select(pl.when(is_bad).then(pl.lit("is no PCI address"))).to_series()
 
 
 def _enforced(contract: TableContract, rows: pl.DataFrame, refusals: Refusals) -> pl.DataFrame:

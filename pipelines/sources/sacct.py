@@ -201,6 +201,7 @@ def _row(record: Record, zone: ZoneInfo) -> dict[str, Any]:
         "state": _state(fields["State"]),
         "exit_code": code,
         "exit_signal": signal,
+        "filed_at": times["Submit"] or times["Start"] or times["End"],
         "submit": times["Submit"],
         "start": times["Start"],
         "end": times["End"],

@@ -115,10 +115,11 @@ def build_node(regime: Regime, *, seed: int, index: int) -> Node:
     per_rack = regime.hardware.nodes_per_rack
     rack = index // per_rack
     top = regime.frailty.top_of_rack_factor
+    digits = max(3, len(str(regime.nodes)))  # equally long names, as Slurm's host lists want
     is_top = index % per_rack == per_rack - 1
     return Node(
         index=index,
-        name=f"gpu{index + 1:03d}",
+        name=f"gpu{index + 1:0{digits}d}",
         rack=f"r{rack + 1:02d}",
         leaf_switch=f"leaf{rack // 2 + 1:02d}",
         frailty=float(rng.gamma(regime.frailty.node_shape, 1 / regime.frailty.node_shape)),

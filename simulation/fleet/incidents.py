@@ -104,6 +104,7 @@ class NodeTruth:
         stays: By slot and time.
         planned: Planned work; null where there was none.
         exposure_s: Seconds in which the node was in service and could fail.
+        expected: Failures to be expected of it over that time, given the GPUs it held.
     """
 
     node: Node
@@ -112,6 +113,7 @@ class NodeTruth:
     stays: tuple[Stay, ...]
     planned: PlannedWork | None
     exposure_s: float
+    expected: float
 
 
 def planned_work(regime: Regime, *, index: int, end_s: int) -> PlannedWork | None:
@@ -123,14 +125,13 @@ def planned_work(regime: Regime, *, index: int, end_s: int) -> PlannedWork | Non
         end_s: The fleet's last second.
 
     Returns:
-        The update; null where it would not be over by the end.
+        The update; null where not all of it falls into the record.
     """
     plan = regime.disturbances
     work = int(plan.driver_day * 86400 + index * plan.driver_stagger_h * HOUR_S)
+    drain = work - int(plan.driver_drain_h * HOUR_S)
     done = work + int(plan.driver_work_min * 60)
-    if done >= end_s:
-        return None
-    return PlannedWork(max(0, work - int(plan.driver_drain_h * HOUR_S)), work, done)
+    return PlannedWork(drain, work, done) if drain > 0 and done < end_s else None
 
 
 def simulate_node(regime: Regime, node: Node, *, seed: int, fleet_frailty: float) -> NodeTruth:
@@ -167,6 +168,7 @@ def simulate_node(regime: Regime, node: Node, *, seed: int, fleet_frailty: float
         stays=tuple(stay for slot in sorted(life.stays) for stay in life.stays[slot]),
         planned=life.planned,
         exposure_s=life.exposure_s,
+        expected=life.expected,
     )
 
 
@@ -184,22 +186,28 @@ class _Life:
     incidents: list[Incident] = field(default_factory=list)
     now: float = 0.0
     exposure_s: float = 0.0
+    expected: float = 0.0
 
     def live_on(self, end_s: int) -> None:
         """Goes on to the next failure and past its repair, past planned work, or to the end."""
         rates = _rates_per_s(self.regime, self.gpus) * self.factor
         total = float(rates.sum())
         onset = self.now + (self.rng.exponential(1 / total) if total > 0 else np.inf)
-        if self.planned and self.now < self.planned.drain_s <= min(onset, end_s):
-            self.exposure_s += self.planned.drain_s - self.now
+        is_work_next = self.planned is not None and self.now < self.planned.drain_s
+        if self.planned and is_work_next and self.planned.drain_s <= min(onset, end_s):
+            self._serve(self.planned.drain_s, rate=total)
             self.now = float(self.planned.end_s)
             return
-        self.exposure_s += min(onset, end_s) - self.now
+        self._serve(min(onset, end_s), rate=total)
         self.now = float(end_s)
         if onset < end_s:
             chosen = int(self.rng.choice(rates.size, p=rates.ravel() / total))
             fault, slot = divmod(chosen, self.regime.gpus_per_node)
             self._fail(self.regime.faults[fault], slot, onset_s=int(onset))
+
+    def _serve(self, until_s: float, *, rate: float) -> None:
+        self.exposure_s += until_s - self.now
+        self.expected += rate * (until_s - self.now)
 
     def _fail(self, fault: FaultClass, slot: int, *, onset_s: int) -> None:
         stay = self.stays[slot][-1]

@@ -245,6 +245,7 @@ class Regime(_Section):
     Attributes:
         name: Name of the regime.
         note: Said at the top of every report on its data.
+        seed: Seed, unless told otherwise.
         start: First moment, UTC.
         nodes: Number of nodes, unless told otherwise.
         gpus_per_node: GPUs in a node.
@@ -255,6 +256,7 @@ class Regime(_Section):
 
     name: str
     note: str
+    seed: int = Field(ge=0)
     start: UtcMoment
     nodes: int = Field(ge=1)
     gpus_per_node: int = Field(ge=1)
@@ -285,11 +287,34 @@ class Regime(_Section):
         return self
 
     def with_size(self, *, nodes: int | None, days: float | None) -> "Regime":
-        """The same regime with another number of nodes or days, where given."""
+        """The same regime with another number of nodes or days.
+
+        Args:
+            nodes: Number of nodes; null: as it is.
+            days: Length; null: as it is.
+
+        Returns:
+            The regime.
+
+        Raises:
+            SettingsError: There would be no node or no time.
+        """
         changes = {"nodes": nodes, "days": days}
-        return self.model_validate(
-            {**self.model_dump(), **{name: value for name, value in changes.items() if value}}
-        )
+        given = {name: value for name, value in changes.items() if value is not None}
+        try:
+            return self.model_validate({**self.model_dump(), **given})
+        except ValidationError as error:
+            raise _as_settings_error(error, origin=f"{self.name} with {given}") from error
+
+
+def _as_settings_error(error: ValidationError, *, origin: str) -> SettingsError:
+    found = "; ".join(
+        f"{'.'.join(map(str, part['loc'])) or 'document'}: {part['msg']}" for part in error.errors()
+    )
+    return SettingsError(
+        f"regime {origin} has {error.error_count()} mistake(s): {found}. "
+        f"Correct them there; the parameters are described in simulation/fleet/regime.py."
+    )
 
 
 def parse_regime(text: str, *, origin: str) -> Regime:
@@ -311,11 +336,4 @@ def parse_regime(text: str, *, origin: str) -> Regime:
     except yaml.YAMLError as error:
         raise SettingsError(f"regime {origin} is no YAML: {error}") from error
     except ValidationError as error:
-        found = "; ".join(
-            f"{'.'.join(map(str, part['loc'])) or 'document'}: {part['msg']}"
-            for part in error.errors()
-        )
-        raise SettingsError(
-            f"regime {origin} has {error.error_count()} mistake(s): {found}. "
-            f"Correct them there; the parameters are described in simulation/fleet/regime.py."
-        ) from error
+        raise _as_settings_error(error, origin=origin) from error

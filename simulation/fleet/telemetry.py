@@ -26,6 +26,8 @@ BLANK_FLOAT: Final = 140737488355328.0
 IDLE_BIT, POWER_CAP_BIT, SW_THERMAL_BIT, HW_THERMAL_BIT = 0x1, 0x4, 0x20, 0x40
 HOT_C: Final = 83
 THROTTLE_C: Final = 88
+FAILED_HEAT_C: Final = 26
+"""How much hotter a GPU runs whose cooling has failed, until throttling and its job's end."""
 
 FLOAT_FIELDS: Final = ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE")
 _MAY_BE_BLANK: Final = (
@@ -138,7 +140,7 @@ def _gauges(
     power = _power(regime, load, signs, offset_w=offset_w, is_busy=is_busy, rng=rng)
     inlet = inlet_temperature(regime, at_s, seed=seed) + truth.node.inlet_offset_c
     settled = inlet + 7 + 0.054 * power + _per_stay(truth, at_s, shape=shape, name="temp_offset_c")
-    settled = settled + signs.heat_c + np.where(is_running_hot, 14, 0)
+    settled = settled + signs.heat_c + np.where(is_running_hot, FAILED_HEAT_C, 0)
     before = np.concatenate([settled[:, :1], settled[:, :-1]], axis=1)
     temp = np.round(0.8 * settled + 0.2 * before + rng.normal(0, 0.4, shape))
     memory_temp = np.round(settled + 5 + 0.01 * power + rng.normal(0, 0.4, shape))

@@ -15,9 +15,10 @@ from typing import Any, Final
 import numpy as np
 
 from features.errors import DataError
-from simulation.fleet.generate import GENERATOR_VERSION, Fleet
+from simulation.fleet.generate import GENERATOR_VERSION, Fleet, simulate_fleet
 from simulation.fleet.observe import NodeObservation, observe_fleet
 from simulation.fleet.telemetry import NodeTelemetry
+from simulation.regimes.load import load_regime
 from simulation.writers.kernel_text import write_kernel_log
 from simulation.writers.sacct_text import write_sacct
 from simulation.writers.site_tables import write_site_tables
@@ -47,8 +48,15 @@ def write_fleet(fleet: Fleet, out_dir: Path, truth_dir: Path) -> None:
         truth_dir: Folder for what really happened; no pipeline reads it.
 
     Raises:
-        DataError: A folder exists and is not an earlier fleet's; nothing is changed.
+        DataError: A folder exists and is not an earlier fleet's, or one lies in the other; nothing
+            is changed.
     """
+    out, truth = out_dir.resolve(), truth_dir.resolve()
+    if out == truth or out in truth.parents or truth in out.parents:
+        raise DataError(
+            f"{out_dir} and {truth_dir} lie in one another: the truth must be out of reach of "
+            f"whoever reads the raw files. Give two folders side by side."
+        )
     for folder in (out_dir, truth_dir):
         if folder.exists() and not (folder / PROVENANCE).is_file() and any(folder.iterdir()):
             raise DataError(
@@ -68,6 +76,44 @@ def write_fleet(fleet: Fleet, out_dir: Path, truth_dir: Path) -> None:
     for done, folder in ((partial, out_dir), (partial_truth, truth_dir)):
         shutil.rmtree(folder, ignore_errors=True)
         done.rename(folder)
+
+
+def simulate_to(
+    out_dir: Path,
+    *,
+    truth_dir: Path,
+    regime: str,
+    nodes: int | None = None,
+    days: float | None = None,
+    seed: int | None = None,
+) -> str:
+    """Simulates a fleet and writes it.
+
+    Args:
+        out_dir: Folder for what a site would deliver.
+        truth_dir: Folder for what really happened.
+        regime: Name of a regime, or path of a regime file.
+        nodes: Number of nodes; null: the regime's.
+        days: Length in days; null: the regime's.
+        seed: Seed; null: the regime's.
+
+    Returns:
+        What was written, in words.
+
+    Raises:
+        SettingsError: There is no such regime, or none of that size.
+        DataError: A folder holds something else.
+    """
+    chosen = load_regime(regime)
+    fleet = simulate_fleet(
+        chosen, seed=chosen.seed if seed is None else seed, nodes=nodes, days=days
+    )
+    write_fleet(fleet, out_dir, truth_dir)
+    return (
+        f"{len(fleet.incidents)} failures and {len(fleet.attempts)} runs of jobs on "
+        f"{len(fleet.nodes)} nodes in {fleet.regime.days:g} days (regime {chosen.name}, seed "
+        f"{fleet.seed}) written to {out_dir}; the truth about them is in {truth_dir}."
+    )
 
 
 def _write_raw(fleet: Fleet, folder: Path) -> tuple[Counter[str], dict[Path, int]]:

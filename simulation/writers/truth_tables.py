@@ -110,7 +110,7 @@ def _unit(fleet: Fleet, episode: Episode) -> str:
     return truth.node.name
 
 
-def recall_ceiling(fleet: Fleet) -> dict[str, dict[str, float | int]]:
+def recall_ceiling(fleet: Fleet) -> dict[str, dict[str, float | int | None]]:
     """What a perfect reader of precursors could catch, per fault type and in all.
 
     An incident is within reach when its first sign comes at least the lead and one sample
@@ -120,10 +120,11 @@ def recall_ceiling(fleet: Fleet) -> dict[str, dict[str, float | int]]:
         fleet: The fleet.
 
     Returns:
-        Fault type -> `incidents`, `with_precursor`, `within_reach`, `ceiling`.
+        Fault type, or `all` -> `incidents`, `with_precursor`, `within_reach`, and `ceiling`: the
+        share within reach, null where nothing failed.
     """
     needed_s = LEAD.total_seconds() + fleet.regime.scrape_s
-    n_all: Counter[str] = Counter()
+    n_all: Counter[str] = Counter({"all": 0})
     n_signs: Counter[str] = Counter()
     n_reach: Counter[str] = Counter()
     for incident in fleet.incidents:
@@ -137,7 +138,7 @@ def recall_ceiling(fleet: Fleet) -> dict[str, dict[str, float | int]]:
             "incidents": n_all[key],
             "with_precursor": n_signs[key],
             "within_reach": n_reach[key],
-            "ceiling": round(n_reach[key] / n_all[key], 4),
+            "ceiling": round(n_reach[key] / n_all[key], 4) if n_all[key] else None,
         }
         for key in sorted(n_all)
     }

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -37,9 +38,9 @@ def test_a_figure_has_no_colour_outside_the_page_and_no_date() -> None:
     def paint(figure: Figure) -> None:
         figure.subplots().plot([0, 1], [0, 1], color=INK.light)
 
-    svg = draw("a", size_in=(2, 2), alt='say "a" & <b>', paint=paint)
+    svg = str(draw("a", size_in=(2, 2), alt='say "a" & <b>', paint=paint))
     assert svg.startswith('<svg role="img" aria-label="say &#34;a&#34; &amp; &lt;b&gt;"')
-    assert "#" not in svg.replace("url(#a-", "").replace('href="#a-', "")
+    assert not re.findall(r"#[0-9a-f]{6}", svg)
     assert "metadata" not in svg
     assert "DejaVu" not in svg
 
@@ -77,8 +78,27 @@ def test_many_moments_share_a_cell_that_shows_the_highest() -> None:
     rows = [("a", hour, 0.9 if hour == 500 else 0.001) for hour in range(720)]
     found = heat_map(scores(rows), nodes=["a"], incidents=CORE_INCIDENTS.empty())
     assert found is not None
-    assert "A cell is 3 h wide" in found.plot.caption
-    assert str(found.plot.svg).count("var(--heat-") == 2
+    assert "A cell is 3\xa0h wide" in found.plot.caption
+    assert str(found.plot.svg).count("var(--heat-6)") == 1
+
+
+def test_the_score_beside_a_row_is_the_latest_not_the_highest_of_its_cell() -> None:
+    rows = [("a", hour, 0.42 if hour == 719 else 0.77) for hour in range(720)]
+    svg = heat(rows, ["a"])
+    assert "42\xa0%" in svg
+    assert "77\xa0%" not in svg
+
+
+@pytest.mark.parametrize(("hour", "is_marked"), [(-1, False), (0, False), (5, True), (99, False)])
+def test_where_the_test_time_begins_is_marked_inside_the_map_only(
+    hour: int, is_marked: bool
+) -> None:
+    rows = scores([("a", h, 0.1) for h in range(10)])
+    at = START + hour * HOUR
+    found = heat_map(rows, nodes=["a"], incidents=CORE_INCIDENTS.empty(), test_start=at)
+    assert found is not None
+    assert ("test time" in str(found.plot.svg)) == is_marked
+    assert ("had seen in training" in found.plot.caption) == is_marked
 
 
 def test_one_moment_is_no_heat_map() -> None:
@@ -92,7 +112,7 @@ def test_the_edges_of_colours_rise() -> None:
     found = heat_map(rows, nodes=["a"], incidents=CORE_INCIDENTS.empty())
     assert found is not None
     assert list(found.edges) == sorted(set(found.edges))
-    assert len(found.edges) == 6
+    assert len(found.edges) >= 5
 
 
 def test_the_description_of_curves_names_every_method() -> None:

@@ -1,0 +1,144 @@
+"""The feature matrix of GPUs: every family of features beside each other, in registered order.
+
+How a family is computed is in its own module; which rows are wanted comes as a grid.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+
+import polars as pl
+
+from features.catalogue import FaultCatalogue
+from features.core_tables import CoreTables
+from features.errors import DataError
+from features.event_features import EventSpec, build_events, event_features
+from features.history_features import (
+    HistorySpec,
+    build_history,
+    history_features,
+    history_levels,
+)
+from features.job_features import JobSpec, build_job_features, job_features
+from features.registry import Feature, feature_names
+from features.tables import GPU_MATRIX
+from features.telemetry_features import TelemetrySpec, build_telemetry, telemetry_features
+
+Part = Literal["telemetry", "events", "history", "jobs"]
+PARTS: Final[tuple[Part, ...]] = get_args(Part)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixSpec:
+    """Which features a site's matrix has; the same for training and scoring.
+
+    Attributes:
+        parts: Parts that are built; a site with a history alone takes `("history",)`.
+        telemetry: Telemetry features.
+        events: Event features.
+        history: History, stay and place features.
+        jobs: Job features.
+        catalogue: Groups of events; needed for the part `events`.
+    """
+
+    parts: tuple[Part, ...] = PARTS
+    telemetry: TelemetrySpec = field(default_factory=TelemetrySpec)
+    events: EventSpec = field(default_factory=EventSpec)
+    history: HistorySpec = field(default_factory=HistorySpec)
+    jobs: JobSpec = field(default_factory=JobSpec)
+    catalogue: FaultCatalogue | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses parts that are unknown or lack what they need.
+
+        Raises:
+            DataError: As said.
+        """
+        unknown = [part for part in self.parts if part not in PARTS]
+        if unknown or not self.parts:
+            raise DataError(
+                f"matrix spec: parts must be some of {', '.join(PARTS)}, got "
+                f"{', '.join(self.parts) or 'none'}. Name at least one of them."
+            )
+        if "events" in self.parts and self.catalogue is None:
+            raise DataError(
+                "matrix spec: the part events needs a fault catalogue, got none. Load one, or "
+                "leave events out of parts."
+            )
+
+
+def matrix_features(spec: MatrixSpec, topology: pl.DataFrame) -> tuple[Feature, ...]:
+    """The features that `build_gpu_matrix` gives, in order.
+
+    Args:
+        spec: Which features.
+        topology: core/topology; each of its levels gives history features.
+    """
+    levels = history_levels(topology, spec.history)
+    of_part: dict[str, Sequence[Feature]] = {
+        "telemetry": telemetry_features(spec.telemetry),
+        "events": event_features(spec.events),
+        "history": history_features(spec.history, levels),
+        "jobs": job_features(spec.jobs),
+    }
+    return tuple(feature for part in PARTS if part in spec.parts for feature in of_part[part])
+
+
+def build_gpu_matrix(tables: CoreTables, grid: pl.DataFrame, *, spec: MatrixSpec) -> pl.DataFrame:
+    """Computes every feature for every row of a grid of GPUs.
+
+    Args:
+        tables: Core tables. Telemetry is needed from 48 h before the first `as_of` on, health
+            events from 30 days before it, the rest from the beginning; nothing at or after a
+            row's `as_of` enters its features.
+        grid: `entity_kind`, `entity_id`, `node`, `slot`, `as_of` (`features.grid.watched_grid`).
+        spec: Which features.
+
+    Returns:
+        features/gpu_matrix in the order of the grid.
+
+    Raises:
+        DataError: The grid holds other entities than GPUs, or a row twice.
+    """
+    _check_grid(grid)
+    of_part = {
+        "telemetry": lambda: build_telemetry(grid, tables.gpu_telemetry, spec=spec.telemetry),
+        "events": lambda: _events(tables, grid, spec),
+        "history": lambda: build_history(
+            grid,
+            incidents=tables.incidents,
+            inventory=tables.inventory,
+            topology=tables.topology,
+            spec=spec.history,
+        ),
+        "jobs": lambda: build_job_features(grid, tables.jobs, spec=spec.jobs),
+    }
+    parts = [of_part[part]().drop("entity_id", "as_of") for part in PARTS if part in spec.parts]
+    names = feature_names(matrix_features(spec, tables.topology))
+    matrix = grid.select("entity_id", "as_of", "node").hstack(
+        [column for part in parts for column in part.get_columns()]
+    )
+    return GPU_MATRIX.conform(
+        matrix.select("entity_id", "as_of", "node", pl.col(names).cast(pl.Float32))
+    )
+
+
+def _events(tables: CoreTables, grid: pl.DataFrame, spec: MatrixSpec) -> pl.DataFrame:
+    if spec.catalogue is None:
+        raise DataError("matrix spec: the part events needs a fault catalogue, got none.")
+    return build_events(grid, tables.health_events, catalogue=spec.catalogue, spec=spec.events)
+
+
+def _check_grid(grid: pl.DataFrame) -> None:
+    others = grid.filter(pl.col("entity_kind") != "gpu")
+    if not others.is_empty():
+        raise DataError(
+            f"gpu matrix: {others.height} of {grid.height} grid rows are not GPUs, for example "
+            f"{others['entity_id'][0]}. Make the grid with entity_kind gpu."
+        )
+    repeated = grid.filter(pl.struct("entity_id", "as_of").is_duplicated())
+    if not repeated.is_empty():
+        raise DataError(
+            f"gpu matrix: {repeated.height} grid rows repeat an entity and moment, for example "
+            f"{repeated['entity_id'][0]} at {repeated['as_of'][0]}. Give each pair once."
+        )

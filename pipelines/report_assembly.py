@@ -1,0 +1,214 @@
+"""Gathers what the report shows from the store, the registry and the latest plan.
+
+How it is drawn is in `pipelines.report`; nothing is judged anew: test results come from the model
+card, as they were when the model was registered.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import polars as pl
+from pydantic import TypeAdapter
+
+from features.tables import (
+    CORE_GPU_TELEMETRY,
+    CORE_HEALTH_EVENTS,
+    CORE_INCIDENTS,
+    GPU_SCORES,
+    NODE_SCORES,
+    QUARANTINE,
+    READS,
+)
+from models.bundle import ModelBundle
+from models.event_metrics import EventMetrics, incidents_by_entity
+from models.evaluation import Evaluation, RowMetrics
+from models.fault_types import FaultTypeMetrics
+from models.registry import RegisteredVersion
+from models.warnings import raise_alerts
+from pipelines.flow import registry_of
+from pipelines.remediate import PlanRun
+from pipelines.report_input import (
+    EvaluationResult,
+    FaultClass,
+    GpuTimeline,
+    Method,
+    Missing,
+    ModelCard,
+    ReportInput,
+)
+from pipelines.settings import Settings
+from pipelines.store import Span, TableStore
+
+BEFORE: Final = timedelta(days=3)
+AFTER: Final = timedelta(hours=6)
+
+_EVALUATION: Final = TypeAdapter(Evaluation)
+_ROWS: Final = TypeAdapter(RowMetrics)
+_EVENTS: Final = TypeAdapter(EventMetrics)
+_FAULT_TYPES: Final = TypeAdapter(FaultTypeMetrics)
+
+
+def assemble_report(settings: Settings, run: PlanRun) -> ReportInput:
+    """Gathers one report.
+
+    Args:
+        settings: The installation.
+        run: The latest plan.
+
+    Returns:
+        What the report shows; parts that are not there say why.
+
+    Raises:
+        DataError: No scores are stored.
+        RegistryError: A horizon has no champion.
+    """
+    store = TableStore(settings.store_root)
+    horizon_h = settings.horizons_h[0]
+    registry = registry_of(settings)
+    champions = [registry.load_champion(f"gpu-failure-{h}h") for h in settings.horizons_h]
+    bundle = champions[0][1]
+    incidents = store.read(CORE_INCIDENTS)
+    gpu_scores = store.read(GPU_SCORES).filter(pl.col("horizon_h") == horizon_h)
+    node_scores = store.read(NODE_SCORES).filter(pl.col("horizon_h") == horizon_h)
+    node_policy = bundle.policies.get("node")
+    return ReportInput(
+        site=settings.site,
+        note=settings.note,
+        span=Span(settings.start, settings.data_end(run.as_of)),
+        as_of=run.as_of,
+        horizon_h=horizon_h,
+        lead=settings.lead,
+        models=tuple(_card(version, model) for version, model in champions),
+        node_scores=node_scores,
+        node_threshold=node_policy.threshold if node_policy else None,
+        coverage=run.coverage,
+        decisions=run.decisions,
+        evaluation=_evaluation(settings, bundle, node_scores, incidents),
+        timeline=_timeline(store, bundle, gpu_scores, incidents),
+        incidents=incidents,
+        reads=store.read(READS),
+        quarantine=store.read(QUARANTINE),
+    )
+
+
+def _card(version: RegisteredVersion, bundle: ModelBundle) -> ModelCard:
+    model = bundle.model
+    first, last = model.data_span
+    return ModelCard(
+        name=f"GPU failure within {model.horizon_h} h",
+        version=version.label,
+        trained_on="real" if model.trained_on == "real" else "synthetic",
+        detail=(
+            f"{len(model.feature_names)} features, {model.n_incidents} incidents, "
+            f"{first:%Y-%m-%d} to {last:%Y-%m-%d}"
+        ),
+    )
+
+
+def _evaluation(
+    settings: Settings, bundle: ModelBundle, node_scores: pl.DataFrame, incidents: pl.DataFrame
+) -> EvaluationResult | Missing:
+    card: Mapping[str, Any] = bundle.card
+    if not card or settings.split is None or settings.end is None:
+        return Missing("the champion has no model card, or the settings no split")
+    test = _EVALUATION.validate_python(card["test"])
+    events = {kind: _EVENTS.validate_python(one) for kind, one in card["events"].items()}
+    baselines = [
+        Method(name=name, role="baseline", rows=_ROWS.validate_python(values))
+        for name, values in card["baselines"].items()
+    ]
+    model = Method(name="Forewarn", role="model", rows=test.all_rows, events=events.get("node"))
+    choice = card["thresholds"].get("node", {})
+    return EvaluationResult(
+        test=Span(settings.split.valid_until, settings.end),
+        unit="GPU and hour",
+        methods=(model, *baselines),
+        threshold=choice.get("threshold"),
+        threshold_note=choice.get("explanation", ""),
+        top_unit=test.top_unit,
+        without_top_unit=test.without_top_unit if test.top_unit else None,
+        classes=_classes(bundle, node_scores, incidents),
+        fault_types=(
+            _FAULT_TYPES.validate_python(card["fault_types"])
+            if card["fault_types"]
+            else Missing("fault types were not judged")
+        ),
+    )
+
+
+def _classes(
+    bundle: ModelBundle, node_scores: pl.DataFrame, incidents: pl.DataFrame
+) -> tuple[FaultClass, ...]:
+    """Incidents by fault type that node alerts could have caught, and those they did."""
+    policy, task = bundle.policies.get("node"), bundle.model.task
+    if policy is None or node_scores.is_empty():
+        return ()
+    scored = node_scores.select("entity_id", "as_of", "node", "score")
+    owners = incidents_by_entity(incidents, entity_kind="node")
+
+    def followed_by(rows: pl.DataFrame) -> pl.Series:
+        lead = pl.col("start") - pl.col("as_of")
+        within = rows.select("entity_id", "as_of").join(owners, on="entity_id")
+        return within.filter(lead >= task.lead, lead < task.embargo)["incident_id"].unique()
+
+    catchable, caught = followed_by(scored), followed_by(raise_alerts(scored, policy))
+    counts = (
+        incidents.filter(pl.col("incident_id").is_in(catchable.implode()))
+        .group_by("fault_type")
+        .agg(
+            n=pl.len(),
+            caught=pl.col("incident_id").is_in(caught.implode()).sum(),
+        )
+        .sort("n", "fault_type", descending=[True, False])
+    )
+    return tuple(
+        FaultClass(fault_type=row["fault_type"], n_incidents=row["n"], n_caught=row["caught"])
+        for row in counts.iter_rows(named=True)
+    )
+
+
+def _timeline(
+    store: TableStore, bundle: ModelBundle, gpu_scores: pl.DataFrame, incidents: pl.DataFrame
+) -> GpuTimeline | Missing:
+    """The GPU whose score was highest in the horizon before its incident."""
+    task = bundle.model.task
+    lead = pl.col("start") - pl.col("as_of")
+    before = (
+        gpu_scores.select("entity_id", "as_of", "score")
+        .join(incidents.filter(pl.col("entity_kind") == "gpu"), on="entity_id")
+        .filter(lead >= task.lead, lead < task.embargo, pl.col("score").is_not_null())
+        .sort("score", "entity_id", "as_of", descending=[True, False, False])
+    )
+    if before.is_empty():
+        return Missing("no incident of a GPU with scores before it in the test time")
+    top = before.row(0, named=True)
+    start: datetime = top["start"]
+    hours = Span(_hour(start - BEFORE), _hour(start + AFTER) + timedelta(hours=1))
+    gpu, node = top["entity_id"], top["node"]
+    policy = bundle.policies.get("gpu")
+    telemetry = store.read(CORE_GPU_TELEMETRY, span=hours).filter(pl.col("gpu_uuid") == gpu)
+    events = store.read(CORE_HEALTH_EVENTS, span=hours)
+    near = (pl.col("as_of") >= hours.start) & (pl.col("as_of") < hours.end)
+    return GpuTimeline(
+        gpu_uuid=gpu,
+        node=node or "unknown",
+        slot=None,
+        fault_type=top["fault_type"],
+        start=start,
+        telemetry=telemetry,
+        scores=gpu_scores.filter(near, pl.col("entity_id") == gpu).select("as_of", "score"),
+        threshold=policy.threshold if policy else None,
+        chosen_because=(
+            "the highest score before an incident in the test time: the best case, not the "
+            "typical one"
+        ),
+        health_events=events.filter(
+            (pl.col("gpu_uuid") == gpu)
+            | (pl.col("gpu_uuid").is_null() & (pl.col("node") == (node or "")))
+        ),
+    )
+
+
+def _hour(at: datetime) -> datetime:
+    return at.replace(minute=0, second=0, microsecond=0)

@@ -1,0 +1,16 @@
+import pytest
+
+from simulation.fleet.generate import Fleet, simulate_fleet
+from simulation.fleet.regime import Regime
+from simulation.regimes.load import load_regime
+
+
+@pytest.fixture(scope="session")
+def demo() -> Regime:
+    return load_regime("demo")
+
+
+@pytest.fixture(scope="session")
+def small(demo: Regime) -> Fleet:
+    """Three nodes for eight days: a second's work, with failures of several kinds."""
+    return simulate_fleet(demo, seed=5, nodes=3, days=8)

@@ -1,0 +1,144 @@
+from collections import Counter
+from itertools import pairwise
+from math import sqrt
+
+import pytest
+
+from simulation.fleet.generate import Fleet, build_nodes, simulate_failures
+from simulation.fleet.hardware import build_node
+from simulation.fleet.incidents import CALM_AFTER_DECOY_S, simulate_node
+from simulation.fleet.regime import HOURS_PER_YEAR, Regime
+
+
+def _changed(regime: Regime, **changes: object) -> Regime:
+    return Regime.model_validate(regime.model_dump() | changes)
+
+
+def _published_rates(demo: Regime, *, nodes: int, days: float) -> Regime:
+    return _changed(demo, hazard_multiplier=1.0, nodes=nodes, days=days)
+
+
+@pytest.fixture(scope="module")
+def crowded(demo: Regime) -> Fleet:
+    """Sixty nodes for a month: some 250 failures."""
+    return simulate_failures(_changed(demo, nodes=60), seed=2)
+
+
+def test_a_nodes_life_does_not_depend_on_the_size_or_order_of_the_fleet(demo: Regime) -> None:
+    lone = simulate_node(demo, build_node(demo, seed=9, index=4), seed=9, fleet_frailty=1.0)
+    nodes = build_nodes(demo, seed=9)
+    in_reverse = [simulate_node(demo, n, seed=9, fleet_frailty=1.0) for n in reversed(nodes)]
+    assert in_reverse[demo.nodes - 1 - 4] == lone
+
+
+def test_the_same_seed_gives_the_same_fleet_and_another_seed_another(demo: Regime) -> None:
+    assert simulate_failures(demo, seed=3) == simulate_failures(demo, seed=3)
+    assert simulate_failures(demo, seed=3).incidents != simulate_failures(demo, seed=4).incidents
+
+
+def test_failures_are_as_many_as_their_hazard_says(crowded: Fleet) -> None:
+    expected = sum(truth.expected for truth in crowded.nodes)
+    # Count minus integrated hazard has mean 0 and variance equal to the latter.
+    assert abs(len(crowded.incidents) - expected) < 4 * sqrt(expected)
+
+
+def test_without_heterogeneity_the_rate_is_the_fault_tables(demo: Regime) -> None:
+    even = demo.frailty.model_copy(
+        update={"node_shape": 1e6, "gpu_shape": 1e6, "is_fleet_mean_one": False}
+    )
+    batch = demo.batches[0].model_copy(update={"share": 1.0})
+    fleet = simulate_failures(
+        _changed(demo, frailty=even.model_dump(), batches=[batch.model_dump()], nodes=64), seed=1
+    )
+    years = sum(truth.exposure_s for truth in fleet.nodes) / 3600 / HOURS_PER_YEAR
+    expected = 0.163 * demo.hazard_multiplier * demo.gpus_per_node * years
+    assert abs(len(fleet.incidents) - expected) < 4 * sqrt(expected)
+
+
+def test_a_node_that_is_out_of_service_does_not_fail(crowded: Fleet) -> None:
+    for truth in crowded.nodes:
+        spans = [(i.onset_s, i.end_s) for i in truth.incidents]
+        if truth.planned:
+            spans.append((truth.planned.drain_s, truth.planned.end_s))
+        spans.sort()
+        assert all(a[1] <= b[0] for a, b in pairwise(spans))
+
+
+def test_an_incidents_times_follow_each_other(crowded: Fleet) -> None:
+    for incident in crowded.incidents:
+        times = (incident.onset_s, incident.detected_s, incident.grace_s, incident.end_s)
+        assert list(times) == sorted(times)
+        low, high = incident.fault.downtime.range_h
+        if not incident.is_replaced and not incident.fault.downtime.tail_h:
+            assert low - 0.01 <= (incident.end_s - incident.onset_s) / 3600 <= high
+
+
+def test_leads_lie_in_the_fault_tables_range(crowded: Fleet) -> None:
+    with_signs = [i for i in crowded.incidents if i.precursor and i.fault.precursor]
+    assert len(with_signs) > 40
+    for incident in with_signs:
+        assert incident.precursor is not None
+        assert incident.fault.precursor is not None
+        lead_h = (incident.onset_s - incident.precursor.start_s) / 3600
+        low, high = incident.fault.precursor.lead_h
+        is_cut = incident.precursor.start_s == 0 or lead_h < low  # the record, or a new GPU
+        assert lead_h <= high
+        assert is_cut or lead_h >= low - 0.01
+
+
+def test_a_replaced_gpu_gives_way_to_another_in_the_same_slot(crowded: Fleet) -> None:
+    replaced = [i for i in crowded.incidents if i.is_replaced]
+    assert replaced
+    for incident in replaced:
+        stays = [s for s in crowded.nodes[incident.node].stays if s.gpu.slot == incident.slot]
+        old = next(s for s in stays if s.gpu.gpu_uuid == incident.gpu_uuid)
+        new = next(s for s in stays if s.from_s == old.to_s)
+        assert old.to_s is not None
+        assert incident.onset_s <= old.to_s < incident.end_s
+        assert new.gpu.gpu_uuid != old.gpu.gpu_uuid
+
+
+def test_a_decoy_is_followed_by_no_failure_of_its_unit(crowded: Fleet) -> None:
+    decoys = [(truth, decoy) for truth in crowded.nodes for decoy in truth.decoys]
+    assert len(decoys) > 50
+    for truth, decoy in decoys:
+        of_unit = [i for i in truth.incidents if i.slot == decoy.slot]
+        assert not any(
+            decoy.start_s <= i.onset_s < decoy.end_s + CALM_AFTER_DECOY_S for i in of_unit
+        )
+
+
+def test_gpus_without_a_failure_show_signs_too(crowded: Fleet) -> None:
+    healthy = [
+        decoy
+        for truth in crowded.nodes
+        for decoy in truth.decoys
+        if decoy.slot not in {i.slot for i in truth.incidents}
+    ]
+    assert len(healthy) > 40
+
+
+@pytest.mark.slow
+def test_precursor_shares_of_20_000_gpu_years_are_the_fault_tables(demo: Regime) -> None:
+    fleet = simulate_failures(_published_rates(demo, nodes=2500, days=365.25), seed=11)
+    expected = sum(truth.expected for truth in fleet.nodes)
+    assert abs(len(fleet.incidents) - expected) < 4 * sqrt(expected)
+    counts = Counter(i.fault.fault_type for i in fleet.incidents)
+    silent = Counter(i.fault.fault_type for i in fleet.incidents if i.precursor is None)
+    for fault in demo.faults:
+        share = fault.precursor.share_without if fault.precursor else 1.0
+        n = counts[fault.fault_type]
+        spread = 4 * sqrt(share * (1 - share) / n)
+        assert abs(silent[fault.fault_type] / n - share) <= spread, fault.fault_type
+
+
+@pytest.mark.slow
+def test_classes_of_20_000_gpu_years_keep_the_fault_tables_proportions(demo: Regime) -> None:
+    fleet = simulate_failures(_published_rates(demo, nodes=2500, days=365.25), seed=12)
+    of_gpus = [i for i in fleet.incidents if i.slot is not None]
+    rates = {f.fault_type: f.per_gpu_year for f in demo.faults if f.entity_kind == "gpu"}
+    counts = Counter(i.fault.fault_type for i in of_gpus)
+    for fault_type, rate in rates.items():
+        share = rate / sum(rates.values())
+        spread = 4 * sqrt(share * (1 - share) / len(of_gpus))
+        assert abs(counts[fault_type] / len(of_gpus) - share) < spread, fault_type

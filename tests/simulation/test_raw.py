@@ -1,0 +1,150 @@
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from features.errors import DataError
+from simulation.fleet.generate import Fleet, simulate_failures, simulate_fleet
+from simulation.fleet.observe import observe_fleet
+from simulation.fleet.regime import Regime
+from simulation.writers.raw import simulate_to, text_nodes, write_fleet
+from simulation.writers.truth_tables import incident_table, recall_ceiling
+
+SAMPLES = Path(__file__).parents[2] / "data_samples"
+
+
+@pytest.fixture(scope="module")
+def tiny(demo: Regime) -> Fleet:
+    return simulate_fleet(demo, seed=7, nodes=2, days=2)
+
+
+@pytest.fixture(scope="module")
+def written(tiny: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fleet")
+    write_fleet(tiny, folder / "raw", folder / "truth")
+    return folder
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_the_same_fleet_is_written_byte_by_byte_the_same(
+    written: Path, demo: Regime, tmp_path: Path
+) -> None:
+    again = simulate_fleet(demo, seed=7, nodes=2, days=2)
+    write_fleet(again, tmp_path / "raw", tmp_path / "truth")
+    assert _contents(tmp_path) == _contents(written)
+
+
+@pytest.mark.slow
+def test_the_sample_data_are_what_the_generator_writes(tmp_path: Path) -> None:
+    stated = json.loads((SAMPLES / "demo" / "provenance.json").read_text(encoding="utf-8"))
+    simulate_to(tmp_path / "demo", truth_dir=tmp_path / "demo_truth", regime="demo")
+    made = json.loads((tmp_path / "demo" / "provenance.json").read_text(encoding="utf-8"))
+    if made["libraries"] != stated["libraries"]:
+        pytest.skip(f"the samples were written with {stated['libraries']}, not these releases")
+    for name in ("demo", "demo_truth"):
+        assert _contents(tmp_path / name) == _contents(SAMPLES / name)
+
+
+def test_provenance_has_the_checksum_of_every_file(written: Path) -> None:
+    for name in ("raw", "truth"):
+        folder = written / name
+        stated = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
+        assert set(stated["files"]) == set(_contents(folder)) - {"provenance.json"}
+    assert stated["hazards"] == "x60"
+
+
+def test_sample_data_are_small_enough_to_keep() -> None:
+    size = sum(path.stat().st_size for path in SAMPLES.rglob("*") if path.is_file())
+    assert size < 15_000_000
+
+
+def test_every_sample_is_written_once_but_for_the_overlapping_hour(
+    tiny: Fleet, written: Path
+) -> None:
+    csv_node, scrape_node = (tiny.nodes[i].node.name for i in text_nodes(tiny))
+    rows = pl.concat(
+        pl.read_parquet(path, columns=["UUID", "Hostname", "timestamp"])
+        for path in sorted((written / "raw" / "telemetry").glob("*.parquet"))
+    )
+    last_day = datetime(2026, 1, 2, tzinfo=UTC)
+    assert rows.filter(pl.col("Hostname") == csv_node)["timestamp"].max() < last_day
+    csv_lines = sum(
+        path.read_text(encoding="utf-8").count("GPU-") - 3
+        for path in (written / "raw" / "nvidia_smi").iterdir()
+    )
+    scrapes = list((written / "raw" / "dcgm").iterdir())
+    assert {path.name.split("__")[0] for path in scrapes} == {scrape_node}
+    in_parquet = rows.filter(
+        pl.col("Hostname") == scrape_node,
+        pl.col("timestamp") >= datetime(2026, 1, 2, 22, tzinfo=UTC),
+    )["timestamp"]
+    assert in_parquet.max() < datetime(2026, 1, 2, 23, tzinfo=UTC)
+    assert in_parquet.n_unique() > 0
+    n_samples = sum(int(seen.telemetry.at_s.size) for seen in observe_fleet(tiny))
+    scraped = sum(path.read_text().count("DCGM_FI_DEV_GPU_TEMP{gpu") for path in scrapes) - 3
+    assert rows.height + csv_lines + scraped == n_samples + in_parquet.len()
+
+
+def test_parquet_is_sorted_by_gpu_and_time(written: Path) -> None:
+    path = sorted((written / "raw" / "telemetry").glob("*.parquet"))[0]
+    keys = pl.read_parquet(path, columns=["UUID", "timestamp"])
+    assert keys.equals(keys.sort("UUID", "timestamp"))
+
+
+def test_raw_files_say_nothing_of_the_truth(written: Path) -> None:
+    for name, content in _contents(written / "raw").items():
+        assert b"precursor" not in content, name
+        assert b"decoy" not in content, name
+        assert b"truth" not in content, name
+
+
+def test_an_earlier_fleet_is_replaced_but_nothing_else(tiny: Fleet, tmp_path: Path) -> None:
+    raw, truth = tmp_path / "raw", tmp_path / "truth"
+    write_fleet(tiny, raw, truth)
+    (raw / "stale.csv").write_text("x", encoding="utf-8")
+    write_fleet(tiny, raw, truth)
+    assert not (raw / "stale.csv").exists()
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("x", encoding="utf-8")
+    before = _contents(tmp_path)
+    with pytest.raises(DataError, match="mine"):
+        write_fleet(tiny, mine, truth)
+    assert _contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(("raw", "truth"), [("a", "a"), ("a", "a/truth"), ("b/raw", "b")])
+def test_truth_may_not_lie_with_the_raw_files(
+    tiny: Fleet, tmp_path: Path, raw: str, truth: str
+) -> None:
+    with pytest.raises(DataError, match="side by side"):
+        write_fleet(tiny, tmp_path / raw, tmp_path / truth)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_recall_ceiling_counts_signs_that_come_early_enough(demo: Regime) -> None:
+    fleet = simulate_failures(demo, seed=419)
+    ceiling = recall_ceiling(fleet)["all"]
+    table = incident_table(fleet)
+    lead = pl.col("onset") - pl.col("precursor_start")
+    early = table.filter(lead >= pl.duration(minutes=35)).height
+    assert early > 0
+    assert ceiling["incidents"] == table.height
+    assert ceiling["within_reach"] == early
+    assert ceiling["ceiling"] == pytest.approx(early / table.height, abs=1e-4)
+
+
+def test_a_fleet_without_failures_has_no_ceiling(demo: Regime) -> None:
+    calm = demo.model_copy(update={"hazard_multiplier": 0.0})
+    ceiling = recall_ceiling(simulate_failures(calm, seed=1))
+    assert ceiling["all"]["incidents"] == 0
+    assert ceiling["all"]["ceiling"] is None

@@ -1,0 +1,61 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from simulation.fleet.kernel_lines import XID_TEXTS, KernelLine
+from simulation.writers.kernel_text import FORMS, message
+from simulation.writers.sacct_text import hostlist
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["gpu007"], "gpu007"),
+        (["gpu001", "gpu002"], "gpu[001-002]"),
+        (["gpu016", "gpu001", "gpu003", "gpu002"], "gpu[001-003,016]"),
+    ],
+)
+def test_node_names_are_shortened_as_slurm_does(names: list[str], short: str) -> None:
+    assert hostlist(names) == short
+
+
+@pytest.mark.parametrize(
+    ("line", "names_process", "text"),
+    [
+        (
+            KernelLine(0, 0, 79, "gone"),
+            True,
+            "NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, gone",
+        ),
+        (
+            KernelLine(0, 0, 31, "fault", (17, "python3")),
+            True,
+            "NVRM: Xid (PCI:0000:1b:00): 31, pid=17, name=python3, fault",
+        ),
+        (
+            KernelLine(0, 0, 31, "fault", (17, "python3")),
+            False,
+            "NVRM: Xid (PCI:0000:1b:00): 31, fault",
+        ),
+        (KernelLine(0, None, None, "hello"), True, "hello"),
+    ],
+)
+def test_xids_are_worded_as_the_drivers_release_words_them(
+    line: KernelLine, names_process: bool, text: str
+) -> None:
+    assert message(line, bus="1b", names_process=names_process) == text
+
+
+def test_every_log_form_tells_the_whole_time() -> None:
+    at = datetime(2026, 1, 5, 4, 7, 9, 25, tzinfo=UTC)
+    shown = [form(at, "gpu001", 12.5, "hello") for form in FORMS]
+    assert shown == [
+        "2026-01-05T04:07:09.000025+00:00 gpu001 kernel: [    12.500000] hello",
+        "[Mon Jan  5 04:07:09 2026] hello",
+        "kern  :info  : 2026-01-05T04:07:09,000025+00:00 hello",
+        "2026-01-05T04:07:09.000025+00:00 gpu001 kernel: hello",
+    ]
+
+
+def test_every_fault_class_has_words_for_its_xids() -> None:
+    assert {48, 54, 62, 63, 64, 74, 79, 92, 94, 95, 109, 119, 120, 154} <= set(XID_TEXTS)
