@@ -98,7 +98,7 @@ def _settings() -> dict[str, Any]:
         "start": START.isoformat(),
         "end": END.isoformat(),
         "split": {"train_until": TRAIN_UNTIL.isoformat(), "valid_until": VALID_UNTIL.isoformat()},
-        "horizons_h": [24, 1],
+        "horizons_h": [24, 72],
         "trained_on": "synthetic",
         "alert_budget_per_1000_node_days": 150.0,
     }

@@ -14,11 +14,14 @@ from features.errors import SettingsError
 from features.grid import as_of_times, watched_grid
 from features.labels import LabelSpec, build_labels
 from features.matrix import MatrixSpec, build_gpu_matrix, matrix_features
+from models.bundle import model_name
 from models.candidate import Candidate, CandidatePlan, build_candidate, gate_against
+from models.prior import fit_prior
 from models.registry import CHAMPION, ModelRegistry
 from models.scoring import ScoreLimits, ServedModel, score_gpus, score_nodes
 from models.specs import Task, TrainSpec
 from models.splits import Origin
+from models.training import TooFewIncidentsError
 from pipelines.publish import publish_scores
 from pipelines.settings import Settings
 from pipelines.store import Span
@@ -98,11 +101,11 @@ def train_candidates(
         catalogue: Fault catalogue that typed the incidents.
 
     Returns:
-        One line per model: its version and the gate's word.
+        One line per model: its version and the gate's word, or that the site is in cold start.
 
     Raises:
         SettingsError: The settings name no split.
-        TooFewIncidentsError: The site is in cold start.
+        DataError: A part of the split has no rows.
     """
     if settings.split is None or settings.end is None:
         raise SettingsError(
@@ -126,15 +129,19 @@ def train_candidates(
             tick=TICK,
             alerts_per_1000_nodes_per_day=settings.alert_budget_per_1000_node_days,
         )
-        made = build_candidate(
-            matrix, labels=labels, incidents=incidents, features=features, plan=plan
-        )
+        try:
+            made = build_candidate(
+                matrix, labels=labels, incidents=incidents, features=features, plan=plan
+            )
+        except TooFewIncidentsError as error:
+            outcome[model_name(plan.task)] = f"cold start, scored by prior: {error}"
+            continue
         outcome[made.bundle.name] = _register(registry, made)
     return outcome
 
 
 def score_matrix(matrix: pl.DataFrame, settings: Settings) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Scores of GPUs and nodes by the champion of each horizon.
+    """Scores of GPUs and nodes by the champion of each horizon, or by prior where there is none.
 
     Args:
         matrix: features/gpu_matrix.
@@ -142,15 +149,9 @@ def score_matrix(matrix: pl.DataFrame, settings: Settings) -> tuple[pl.DataFrame
 
     Returns:
         scores/gpu_scores and scores/node_scores.
-
-    Raises:
-        RegistryError: A horizon has no champion.
     """
     registry = registry_of(settings)
-    served = []
-    for horizon_h in settings.horizons_h:
-        version, bundle = registry.load_champion(f"gpu-failure-{horizon_h}h")
-        served.append(ServedModel(version=version.label, model=bundle))
+    served = [_served(registry, matrix, settings, horizon_h=h) for h in settings.horizons_h]
     gpu_scores = score_gpus(matrix, served, limits=LIMITS)
     return gpu_scores, score_nodes(gpu_scores, served, limits=LIMITS)
 
@@ -182,6 +183,18 @@ def publish_latest(
         published_at=now,
         ttl=timedelta(minutes=settings.score_ttl_minutes),
     )
+
+
+def _served(
+    registry: ModelRegistry, matrix: pl.DataFrame, settings: Settings, *, horizon_h: int
+) -> ServedModel:
+    task = Task(horizon_h=horizon_h, lead=settings.lead, trained_on=settings.trained_on)
+    champion = registry.version_of(model_name(task), CHAMPION)
+    if champion is not None:
+        return ServedModel(version=champion.label, model=registry.load(champion))
+    # No row and no incident of one's own: the published rate, raised by the entity's history.
+    prior = fit_prior(matrix.clear(), n_incidents=0, tick=TICK, task=task)
+    return ServedModel(version=f"{model_name(task)}/prior", model=prior)
 
 
 def _as_ofs(span: Span) -> tuple[datetime, ...]:

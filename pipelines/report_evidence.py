@@ -6,6 +6,7 @@ How far to trust the scores is drawn in `report_plots`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -80,40 +81,41 @@ def heat_map(
         return None
     grid = _grid(scores, tuple(nodes[:MAX_NODES]))
     edges = _edges(grid.score)
-    level = np.digitize(np.nan_to_num(grid.score, nan=0.0), edges)
-    level = np.where(np.isnan(grid.score), _UNKNOWN, level)
-    level = np.where(grid.is_row, level, _ABSENT)
+    level = _levels(grid, edges)
     end = grid.starts[-1] + grid.width
-    is_cut = test_start is not None and grid.starts[0] < test_start < end
+    cut = test_start if test_start and grid.starts[0] < test_start < end else None
     shown = incidents.filter(
         pl.col("node").is_in(list(grid.nodes)), pl.col("start").is_between(grid.starts[0], end)
     ).sort("start", "incident_id")
 
-    def paint(figure: Figure) -> None:
-        axes = figure.subplots()
-        _paint_cells(axes, grid, level)
-        _paint_onsets(axes, grid, shown)
-        if is_cut and test_start is not None:
-            _paint_test_start(axes, test_start)
-        _paint_node_axis(axes, grid)
-        axes.set_xlim(days(grid.starts[0]), days(end))
-        time_axis(axes)
-
     height = 1.0 + 0.26 * len(grid.nodes)
-    alt = (
-        f"Heat map of the scores of {counted(len(grid.nodes), 'node')} from "
-        f"{moment(grid.starts[0])} to {moment(end)}, riskiest now at the top: "
-        f"{short(grid.nodes[0], 40)}. {counted(shown.height, 'incident')} marked."
+    svg = draw(
+        "heat",
+        size_in=(13.2, height),
+        alt=_description(grid, shown.height),
+        paint=partial(_paint_heat, grid=grid, level=level, incidents=shown, cut=cut),
     )
-    cell = hours(grid.width / timedelta(hours=1))
-    caption = (
-        f"Node score over time, the riskiest now at the top; the figure at the right is the latest "
-        f"score. A cell is {cell} wide and shows its highest score; a gap is a time without any."
+    return HeatMap(
+        Plot(svg, _caption(grid, cut), 760), tuple(edges.tolist()), len(nodes) - len(grid.nodes)
     )
-    if is_cut:
-        caption += " Left of the dashed line the model had seen in training what followed."
-    svg = draw("heat", size_in=(13.2, height), alt=alt, paint=paint)
-    return HeatMap(Plot(svg, caption, 760), tuple(edges.tolist()), len(nodes) - len(grid.nodes))
+
+
+def _paint_heat(
+    figure: Figure,
+    *,
+    grid: _Grid,
+    level: npt.NDArray[np.int_],
+    incidents: pl.DataFrame,
+    cut: datetime | None,
+) -> None:
+    axes = figure.subplots()
+    _paint_cells(axes, grid, level)
+    _paint_onsets(axes, grid, incidents)
+    if cut is not None:
+        _paint_test_start(axes, cut)
+    _paint_node_axis(axes, grid)
+    axes.set_xlim(days(grid.starts[0]), days(grid.starts[-1] + grid.width))
+    time_axis(axes)
 
 
 def _grid(scores: pl.DataFrame, nodes: tuple[str, ...]) -> _Grid:
@@ -159,6 +161,31 @@ def _edges(score: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         if left:
             chosen.append(min(left, key=lambda edge: abs(np.log(edge / max(wanted, 1e-4)))))
     return np.asarray(chosen)
+
+
+def _description(grid: _Grid, n_incidents: int) -> str:
+    return (
+        f"Heat map of the scores of {counted(len(grid.nodes), 'node')} from "
+        f"{moment(grid.starts[0])} to {moment(grid.starts[-1] + grid.width)}, riskiest now at the "
+        f"top: {short(grid.nodes[0], 40)}. {counted(n_incidents, 'incident')} marked."
+    )
+
+
+def _caption(grid: _Grid, cut: datetime | None) -> str:
+    cell = hours(grid.width / timedelta(hours=1))
+    said = (
+        f"Node score over time, the riskiest now at the top; the figure at the right is the latest "
+        f"score. A cell is {cell} wide and shows its highest score; a gap is a time without any."
+    )
+    if cut is None:
+        return said
+    return f"{said} Left of the dashed line the model had seen in training what followed."
+
+
+def _levels(grid: _Grid, edges: npt.NDArray[np.float64]) -> npt.NDArray[np.int_]:
+    level = np.digitize(np.nan_to_num(grid.score, nan=0.0), edges)
+    level = np.where(np.isnan(grid.score), _UNKNOWN, level)
+    return np.where(grid.is_row, level, _ABSENT)
 
 
 def _paint_cells(axes: Axes, grid: _Grid, level: npt.NDArray[np.int_]) -> None:

@@ -6,9 +6,11 @@ Heat map and timeline are in `report_evidence`; nothing here is computed but wha
 import math
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -18,6 +20,8 @@ from models.event_metrics import EventMetrics
 from pipelines.report_figure import ALARM, BASELINES, INK, MODEL, MUTED, SHADE, Plot, draw
 from pipelines.report_input import Method
 from pipelines.report_words import counted, hours, number, percent, round_percent, short
+
+FloatArray = npt.NDArray[np.float64]
 
 _WIDTH_IN = 5.2
 _SIZE_IN = (_WIDTH_IN, 4.1)
@@ -43,46 +47,55 @@ def precision_recall_plot(methods: Sequence[Method], *, threshold: float | None)
         return None
     prevalence = drawn[0].rows.prevalence or 0.0
     names = ", ".join(
-        f"{method.name} {number(method.rows.average_precision.value)}" for method in drawn
+        f"{short(method.name, 60)} {number(method.rows.average_precision.value)}"
+        for method in drawn
     )
     alt = (
         f"Precision against recall. Average precision: {names}. "
         f"No skill would give {number(prevalence)}."
     )
 
-    def paint(figure: Figure) -> None:
-        axes = figure.subplots()
-        tops = [_draw_curve(axes, method, _style(drawn, method)) for method in drawn]
-        axes.axhline(prevalence, color=MUTED.light, linewidth=1.0)
-        label = f"no skill: {percent(prevalence)} of rows"
-        axes.plot([], [], color=MUTED.light, linewidth=1.0, label=label)
-        point = _point_at(drawn[0], threshold)
-        if point is not None:
-            axes.plot(
-                [point.recall],
-                [point.precision],
-                linestyle="none",
-                marker="o",
-                markersize=8,
-                markerfacecolor=MODEL.light,
-                markeredgecolor=INK.light,
-                label="alert threshold",
-            )
-        axes.set_xlim(0, 1)
-        axes.set_ylim(0, min(1.02, 1.12 * max([*tops, 2 * prevalence, 0.05])))
-        axes.set_xlabel("Recall: share of positive rows found")
-        axes.set_ylabel("Precision: share that is right")
-        axes.xaxis.set_major_formatter(_PERCENT)
-        axes.yaxis.set_major_formatter(_PERCENT)
-        _legend_below(figure)
-
     caption = (
         "Each line: all rows at or above a falling threshold count as flagged. Higher is better; "
         "AP is the area under a line."
     )
     size = (_WIDTH_IN, 3.9 + 0.19 * (len(drawn) + 2))
-    svg = draw("pr", size_in=size, alt=alt, paint=paint)
+    svg = draw(
+        "pr",
+        size_in=size,
+        alt=alt,
+        paint=partial(_paint_curves, drawn=drawn, threshold=threshold, prevalence=prevalence),
+    )
     return Plot(svg, caption, _MIN_WIDTH_PX)
+
+
+def _paint_curves(
+    figure: Figure, *, drawn: Sequence[Method], threshold: float | None, prevalence: float
+) -> None:
+    axes = figure.subplots()
+    tops = [_draw_curve(axes, method, _style(drawn, method)) for method in drawn]
+    axes.axhline(prevalence, color=MUTED.light, linewidth=1.0)
+    label = f"no skill: {percent(prevalence)} of rows"
+    axes.plot([], [], color=MUTED.light, linewidth=1.0, label=label)
+    point = _point_at(drawn[0], threshold)
+    if point is not None:
+        axes.plot(
+            [point.recall],
+            [point.precision],
+            linestyle="none",
+            marker="o",
+            markersize=8,
+            markerfacecolor=MODEL.light,
+            markeredgecolor=INK.light,
+            label="alert threshold",
+        )
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, min(1.02, 1.12 * max([*tops, 2 * prevalence, 0.05])))
+    axes.set_xlabel("Recall: share of positive rows found")
+    axes.set_ylabel("Precision: share that is right")
+    axes.xaxis.set_major_formatter(_PERCENT)
+    axes.yaxis.set_major_formatter(_PERCENT)
+    _legend_below(figure)
 
 
 def _methods_drawn(methods: Sequence[Method]) -> list[Method]:
@@ -155,38 +168,6 @@ def reliability_plot(bins: Sequence[ReliabilityBin]) -> Plot | None:
     """
     if not bins:
         return None
-    lowest = min((b.mean_score for b in bins if b.mean_score > 0), default=1.0)
-    highest = max(max(b.mean_score, b.rate) for b in bins)
-    is_log = lowest > 0 and highest / lowest > 30
-
-    def paint(figure: Figure) -> None:
-        axes = figure.subplots()
-        bounds = [_wilson(b) for b in bins]
-        floor = _decade_below(bins) if is_log else 0.0
-        top = min(1.0, 1.25 * max(highest, 8 * floor, *(high for _, high in bounds)))
-        if is_log:
-            axes.set_xscale("log")
-            axes.set_yscale("log")
-        axes.plot([floor, top], [floor, top], color=MUTED.light, linewidth=1.0, label="true score")
-        _draw_bins(axes, bins, bounds, floor)
-        axes.set_xlim(floor, top)
-        axes.set_ylim(floor, top)
-        for axis in (axes.xaxis, axes.yaxis):
-            if is_log:
-                axis.set_major_locator(FixedLocator(_decade_ticks(floor, top)))
-                axis.set_minor_locator(NullLocator())
-            axis.set_major_formatter(_PERCENT)
-        axes.set_xlabel("Score: what was said (mean of the bin)")
-        axes.set_ylabel("What came: share followed by an incident")
-        mark: dict[str, Any] = {
-            "linestyle": "none",
-            "marker": "o",
-            "color": MODEL.light,
-            "markersize": 7,
-        }
-        axes.plot([], [], label="a tenth of all rows", **mark)
-        _legend_below(figure, columns=2)
-
     worst = max(bins, key=lambda b: abs(b.rate - b.mean_score))
     alt = (
         f"Reliability in {counted(len(bins), 'bin')} of equal size. Largest gap: a mean score of "
@@ -197,8 +178,42 @@ def reliability_plot(bins: Sequence[ReliabilityBin]) -> Plot | None:
         "much. Bars: 95 % interval as if rows were independent, so the true ones are wider. "
         "A hollow triangle at the bottom is a bin that no incident followed."
     )
-    svg = draw("reliability", size_in=_SIZE_IN, alt=alt, paint=paint)
+    svg = draw(
+        "reliability", size_in=_SIZE_IN, alt=alt, paint=partial(_paint_reliability, bins=bins)
+    )
     return Plot(svg, caption, _MIN_WIDTH_PX)
+
+
+def _paint_reliability(figure: Figure, *, bins: Sequence[ReliabilityBin]) -> None:
+    lowest = min((b.mean_score for b in bins if b.mean_score > 0), default=1.0)
+    highest = max(max(b.mean_score, b.rate) for b in bins)
+    is_log = lowest > 0 and highest / lowest > 30
+    axes = figure.subplots()
+    bounds = [_wilson(b) for b in bins]
+    floor = _decade_below(bins) if is_log else 0.0
+    top = min(1.0, 1.25 * max(highest, 8 * floor, *(high for _, high in bounds)))
+    if is_log:
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+    axes.plot([floor, top], [floor, top], color=MUTED.light, linewidth=1.0, label="true score")
+    _draw_bins(axes, bins, bounds, floor)
+    axes.set_xlim(floor, top)
+    axes.set_ylim(floor, top)
+    for axis in (axes.xaxis, axes.yaxis):
+        if is_log:
+            axis.set_major_locator(FixedLocator(_decade_ticks(floor, top)))
+            axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(_PERCENT)
+    axes.set_xlabel("Score: what was said (mean of the bin)")
+    axes.set_ylabel("What came: share followed by an incident")
+    mark: dict[str, Any] = {
+        "linestyle": "none",
+        "marker": "o",
+        "color": MODEL.light,
+        "markersize": 7,
+    }
+    axes.plot([], [], label="a tenth of all rows", **mark)
+    _legend_below(figure, columns=2)
 
 
 def _draw_bins(
@@ -259,36 +274,8 @@ def lead_time_plot(events: EventMetrics, *, lead: timedelta) -> Plot | None:
     if not events.lead_h or not events.n_incidents:
         return None
     leads = np.sort(np.asarray(events.lead_h))
-    # Sorted upwards, leads[i] is reached by the incidents from i on.
-    share = (leads.size - np.arange(leads.size)) / events.n_incidents
     lead_h = lead / timedelta(hours=1)
     median = float(np.median(leads))
-
-    def paint(figure: Figure) -> None:
-        axes = figure.subplots()
-        x = np.concatenate([[0.0], leads, [leads[-1]]])
-        y = np.concatenate([[share[0]], share, [0.0]])
-        axes.axvspan(0, lead_h, color=SHADE.light, linewidth=0)
-        axes.plot(x, y, drawstyle="steps-pre", color=MODEL.light, linewidth=2.4)
-        axes.plot(leads, np.zeros(leads.size), "|", color=INK.light, markersize=9, clip_on=False)
-        axes.axvline(median, color=ALARM.light, linewidth=1.2, dashes=(4, 2))
-        right = float(1.04 * max(leads[-1], 2 * lead_h, 1.0))
-        is_late = median > 0.6 * right
-        axes.annotate(
-            f"median {hours(median)}",
-            (median, 0.97),
-            xycoords=("data", "axes fraction"),
-            xytext=(-5 if is_late else 5, 0),
-            textcoords="offset points",
-            ha="right" if is_late else "left",
-            va="top",
-            color=ALARM.light,
-        )
-        axes.set_xlim(0, right)
-        axes.set_ylim(0, min(1.0, 1.3 * share[0]))
-        axes.yaxis.set_major_formatter(_PERCENT)
-        axes.set_xlabel("Lead of the first alert, hours before the onset")
-        axes.set_ylabel("Incidents announced at least so early")
 
     alt = (
         f"Of {counted(events.n_incidents, 'incident')}, {events.n_caught} were caught; the median "
@@ -300,5 +287,40 @@ def lead_time_plot(events: EventMetrics, *, lead: timedelta) -> Plot | None:
     )
     if lead_h:
         caption += f" The shaded first {hours(lead_h)} are too short for a drain and do not count."
-    svg = draw("leads", size_in=_SIZE_IN, alt=alt, paint=paint)
+    svg = draw(
+        "leads",
+        size_in=_SIZE_IN,
+        alt=alt,
+        paint=partial(_paint_leads, leads=leads, n_incidents=events.n_incidents, lead_h=lead_h),
+    )
     return Plot(svg, caption, _MIN_WIDTH_PX)
+
+
+def _paint_leads(figure: Figure, *, leads: FloatArray, n_incidents: int, lead_h: float) -> None:
+    # Sorted upwards, leads[i] is reached by the incidents from i on.
+    share = (leads.size - np.arange(leads.size)) / n_incidents
+    median = float(np.median(leads))
+    axes = figure.subplots()
+    x = np.concatenate([[0.0], leads, [leads[-1]]])
+    y = np.concatenate([[share[0]], share, [0.0]])
+    axes.axvspan(0, lead_h, color=SHADE.light, linewidth=0)
+    axes.plot(x, y, drawstyle="steps-pre", color=MODEL.light, linewidth=2.4)
+    axes.plot(leads, np.zeros(leads.size), "|", color=INK.light, markersize=9, clip_on=False)
+    axes.axvline(median, color=ALARM.light, linewidth=1.2, dashes=(4, 2))
+    right = float(1.04 * max(leads[-1], 2 * lead_h, 1.0))
+    is_late = median > 0.6 * right
+    axes.annotate(
+        f"median {hours(median)}",
+        (median, 0.97),
+        xycoords=("data", "axes fraction"),
+        xytext=(-5 if is_late else 5, 0),
+        textcoords="offset points",
+        ha="right" if is_late else "left",
+        va="top",
+        color=ALARM.light,
+    )
+    axes.set_xlim(0, right)
+    axes.set_ylim(0, min(1.0, 1.3 * share[0]))
+    axes.yaxis.set_major_formatter(_PERCENT)
+    axes.set_xlabel("Lead of the first alert, hours before the onset")
+    axes.set_ylabel("Incidents announced at least so early")

@@ -34,7 +34,9 @@ N_EVENT_ROWS = 6
 _GAP_STEPS = 3
 _NOT_SHOWN: Final = frozenset({"energy_j", "fb_free_mib"})
 """Energy says what power says, free memory what used memory says."""
-_UNIT_WORDS: Final = {"degC": "°C", "us": "µs"}
+_TWINS: Final = {"ecc_sbe_aggregate": "ecc_sbe_volatile", "ecc_dbe_aggregate": "ecc_dbe_volatile"}
+"""Lifetime counts that grow with the count since reset: one of the two is enough."""
+_SHOWN_AS: Final = {"degC": ("°C", 1.0), "us": ("s", 1e-6)}
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -98,7 +100,10 @@ def moving_metrics(telemetry: pl.DataFrame, *, before: datetime) -> tuple[Metric
         and metric.kind != "state"
         and metric.column not in _NOT_SHOWN
     }
-    moved = sorted((name for name in change if change[name] > 0), key=lambda n: (-change[n], n))
+    moved = sorted(
+        (n for n in change if change[n] > 0 and not change.get(_TWINS.get(n, ""), 0) > 0),
+        key=lambda n: (-change[n], n),
+    )
     return tuple(metric for metric in METRICS if metric.column in moved[:N_METRICS])
 
 
@@ -192,12 +197,12 @@ def _title(axes: Axes, text: str) -> None:
 
 
 def _paint_metric(axes: Axes, telemetry: pl.DataFrame, metric: Metric) -> None:
-    values = series(telemetry[metric.column], metric)
+    unit, factor = _SHOWN_AS.get(metric.unit, (metric.unit, 1.0))
+    values = factor * series(telemetry[metric.column], metric)
     holes = gaps(telemetry["ts"])
     hatch_gaps(axes, holes)
     times, values = _broken(telemetry["ts"], values, holes)
     axes.plot(times, values, color=BASELINES[4].light, linewidth=1.3)
-    unit = _UNIT_WORDS.get(metric.unit, metric.unit)
     is_counter = metric.kind == "counter"
     axes.yaxis.set_major_locator(_few_ticks(whole="yes" if is_counter else "no"))
     axes.yaxis.set_major_formatter(lambda value, _: _amount(value))

@@ -136,7 +136,7 @@ class _Reader:
         self._at = 0
         self._notice: list[KernelLine] = []  # a notice about a lost GPU, not yet complete
         self._notice_at = 0
-        self._losses: dict[str | None, tuple[int, datetime | None]] = {}
+        self._losses: dict[tuple[str | None, str | None], tuple[int, datetime | None]] = {}
 
     def run(self) -> None:
         """Takes every line."""
@@ -170,7 +170,7 @@ class _Reader:
             self._lose(line, event)
         else:
             if event.kind == "xid" and event.code == _OFF_BUS_XID:
-                self._losses[event.pci_bus_id] = (self._at, line.ts)
+                self._losses[line.host, event.pci_bus_id] = (self._at, line.ts)
             self._emit(line, event)
             self._tally.parsed()
 
@@ -201,14 +201,15 @@ class _Reader:
             line.message,
             " ".join(part.text.strip() for part in parts),
         )
-        if self._is_known_loss(device, first.ts):
+        if self._is_known_loss((first.host, device), first.ts):
             self._tally.skipped(len(parts))
         else:
             self._emit(first, KernelEvent("off_bus", pci_bus_id=device))
             self._tally.parsed(len(parts))
-        self._losses[device] = (self._at, first.ts)
+        self._losses[first.host, device] = (self._at, first.ts)
 
-    def _is_known_loss(self, device: str | None, ts: datetime | None) -> bool:
+    def _is_known_loss(self, device: tuple[str | None, str | None], ts: datetime | None) -> bool:
+        """Whether the host's device was lost a moment ago."""
         if device not in self._losses:
             return False
         at, before = self._losses[device]

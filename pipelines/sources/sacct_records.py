@@ -77,7 +77,7 @@ def header_layout(line: str, *, origin: str, delimiter: str | None) -> Layout:
         delimiter: What stands between fields; None: what follows the first name.
 
     Returns:
-        The layout; repeated columns keep their first place.
+        The layout, column names in Slurm's spelling.
 
     Raises:
         SourceError: `JobID` or `State` is not among the columns.

@@ -175,6 +175,18 @@ def test_what_moved_is_picked_from_the_time_before_the_onset_only() -> None:
     assert [m.column for m in moving_metrics(later, before=ONSET)] == picked
 
 
+def test_a_lifetime_count_is_not_picked_beside_its_count_since_reset() -> None:
+    rows = [
+        {"gpu_uuid": "g", "ts": START + i * HOUR, "ecc_sbe_volatile": n, "ecc_sbe_aggregate": n + 9}
+        for i, n in enumerate([0, 0, 0, 0, 0, 0, 5, 9])
+    ]
+    seen = table(CORE_GPU_TELEMETRY, rows)
+    end = START + 8 * HOUR
+    assert [m.column for m in moving_metrics(seen, before=end)] == ["ecc_sbe_volatile"]
+    lifetime_only = seen.with_columns(ecc_sbe_volatile=pl.lit(None, pl.Int64))
+    assert [m.column for m in moving_metrics(lifetime_only, before=end)] == ["ecc_sbe_aggregate"]
+
+
 def test_a_metric_that_is_never_known_is_not_picked() -> None:
     seen = table(CORE_GPU_TELEMETRY, [{"gpu_uuid": "g", "ts": START + i * HOUR} for i in range(8)])
     assert moving_metrics(seen, before=START + 8 * HOUR) == ()

@@ -77,6 +77,11 @@ def test_what_follows_xid_79_about_the_same_device_is_no_second_loss():
     assert counts(result) == (4, 2, 2, 0)
 
 
+def test_devices_at_the_same_address_of_two_nodes_are_two_losses():
+    line = "2026-01-01T00:00:01Z {} kernel: NVRM: GPU 0000:b3:00.0: GPU has fallen off the bus."
+    assert rows(parse(line.format("n1"), line.format("n2")), "node") == [("n1",), ("n2",)]
+
+
 def test_the_same_device_may_be_lost_again_later():
     line = "2026-01-01T00:0{}:00 n1 kernel: NVRM: GPU 0000:b3:00.0: GPU has fallen off the bus."
     assert len(rows(parse(line.format(1), line.format(2)), "kind")) == 2
