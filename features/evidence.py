@@ -235,7 +235,7 @@ def _named_in_reason(rows: pl.DataFrame, inventory: pl.DataFrame) -> pl.DataFram
     goes_on = pl.col("valid_to").is_null() | (pl.col("ts") <= pl.col("valid_to"))
     pci = pl.col("reason").str.extract(_PCI_IN_REASON).str.to_lowercase()
     is_address = pl.col("slot_pci").str.contains(pl.col("pci") + ".", literal=True)
-    is_named = pl.col("reason").str.contains(pl.col("gpu_uuid"), literal=True)
+    is_named = _as_words("reason").str.contains(_as_words("gpu_uuid"), literal=True)
     is_address = (is_address | is_named).fill_null(value=False)
     is_index = pl.col("slot_index") == pl.col("index")
     return (
@@ -254,6 +254,11 @@ def _named_in_reason(rows: pl.DataFrame, inventory: pl.DataFrame) -> pl.DataFram
         .unique("row", keep="last", maintain_order=True)
         .select("row", pl.col("gpu_uuid").alias("named_gpu"))
     )
+
+
+def _as_words(column: str) -> pl.Expr:
+    """Text with a space before and after each word, so that an id is found only as a whole."""
+    return pl.format(" {} ", pl.col(column).str.replace_all(r"[^A-Za-z0-9-]+", " "))
 
 
 def _kind_in_words() -> pl.Expr:

@@ -110,13 +110,13 @@ def _materialize(
     """Materialises the assets step by step in one ephemeral instance."""
     logging.getLogger("dagster").setLevel(logging.ERROR)
     quiet = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
-    assets = list(definitions.assets or [])
+    assets = [*(definitions.assets or []), *(definitions.asset_checks or [])]
     with dg.DagsterInstance.ephemeral() as instance:
         for words, cut, names in _STEPS:
             began = time.perf_counter()
             selection = dg.AssetSelection.assets(*(name.split("/") for name in names))
             dg.materialize(
-                assets=[*assets, *(definitions.asset_checks or [])],
+                assets=assets,
                 selection=selection.required_multi_asset_neighbors(),
                 instance=instance,
                 resources=definitions.resources,

@@ -21,8 +21,8 @@ from features.tables import (
     READS,
 )
 from models.bundle import ModelBundle
-from models.event_metrics import EventMetrics, incidents_by_entity
 from models.evaluation import Evaluation, RowMetrics
+from models.event_metrics import EventMetrics, incidents_by_entity
 from models.fault_types import FaultTypeMetrics
 from models.registry import RegisteredVersion
 from models.warnings import raise_alerts
@@ -70,7 +70,8 @@ def assemble_report(settings: Settings, run: PlanRun) -> ReportInput:
     bundle = champions[0][1]
     incidents = store.read(CORE_INCIDENTS)
     gpu_scores = store.read(GPU_SCORES).filter(pl.col("horizon_h") == horizon_h)
-    node_scores = store.read(NODE_SCORES).filter(pl.col("horizon_h") == horizon_h)
+    node_scores = store.read(NODE_SCORES)
+    shown = node_scores.filter(pl.col("horizon_h") == horizon_h)
     node_policy = bundle.policies.get("node")
     return ReportInput(
         site=settings.site,
@@ -84,7 +85,7 @@ def assemble_report(settings: Settings, run: PlanRun) -> ReportInput:
         node_threshold=node_policy.threshold if node_policy else None,
         coverage=run.coverage,
         decisions=run.decisions,
-        evaluation=_evaluation(settings, bundle, node_scores, incidents),
+        evaluation=_evaluation(settings, bundle, shown, incidents),
         timeline=_timeline(store, bundle, gpu_scores, incidents),
         incidents=incidents,
         reads=store.read(READS),
@@ -119,7 +120,7 @@ def _evaluation(
         for name, values in card["baselines"].items()
     ]
     model = Method(name="Forewarn", role="model", rows=test.all_rows, events=events.get("node"))
-    choice = card["thresholds"].get("node", {})
+    choice = card["thresholds"].get("gpu", {})
     return EvaluationResult(
         test=Span(settings.split.valid_until, settings.end),
         unit="GPU and hour",
@@ -128,7 +129,7 @@ def _evaluation(
         threshold_note=choice.get("explanation", ""),
         top_unit=test.top_unit,
         without_top_unit=test.without_top_unit if test.top_unit else None,
-        classes=_classes(bundle, node_scores, incidents),
+        classes=_classes(bundle, node_scores, incidents, test_start=settings.split.valid_until),
         fault_types=(
             _FAULT_TYPES.validate_python(card["fault_types"])
             if card["fault_types"]
@@ -138,13 +139,15 @@ def _evaluation(
 
 
 def _classes(
-    bundle: ModelBundle, node_scores: pl.DataFrame, incidents: pl.DataFrame
+    bundle: ModelBundle, node_scores: pl.DataFrame, incidents: pl.DataFrame, *, test_start: datetime
 ) -> tuple[FaultClass, ...]:
     """Incidents by fault type that node alerts could have caught, and those they did."""
     policy, task = bundle.policies.get("node"), bundle.model.task
-    if policy is None or node_scores.is_empty():
+    scored = node_scores.filter(pl.col("as_of") >= test_start).select(
+        "entity_id", "as_of", "node", "score"
+    )
+    if policy is None or scored.is_empty():
         return ()
-    scored = node_scores.select("entity_id", "as_of", "node", "score")
     owners = incidents_by_entity(incidents, entity_kind="node")
 
     def followed_by(rows: pl.DataFrame) -> pl.Series:

@@ -20,10 +20,9 @@ def stopped_by(site: Site) -> str | None:
     if path is None:
         return None
     try:
-        if path.lstat():
-            return f"kill switch {path} is set"
+        path.lstat()
     except FileNotFoundError:
         return None if path.parent.is_dir() else f"kill switch folder {path.parent} is absent"
     except OSError as error:
         return f"kill switch {path} cannot be looked at ({error.strerror})"
-    return None
+    return f"kill switch {path} is set"

@@ -6,6 +6,7 @@ How a real scheduler is told is in one module per actuator.
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
+from features.errors import SourceError
 from remediation.cluster import FakeCluster, JobView, NodeView
 from remediation.decision import touches_node
 from remediation.reasons import Reason, is_ours
@@ -82,10 +83,22 @@ class Actuator(Protocol):
 
 
 def carry_out(actuator: Actuator, order: Order) -> Outcome:
-    """Gives an order to the method it is for."""
+    """Gives an order to the method it is for.
+
+    Raises:
+        DataError: The order is refused; an actuator raises it only before it has begun.
+    """
     if not touches_node(order.action):
         return Outcome(status="not_done", detail=f"{order.action} touches no node")
     return actuator.cordon(order) if order.action == "cordon" else actuator.drain(order)
+
+
+def read_state(actuator: Actuator, node: str) -> NodeView | None:
+    """The node as it is now; None also where the scheduler cannot be asked."""
+    try:
+        return actuator.state(node)
+    except (SourceError, OSError):
+        return None
 
 
 class FakeActuator:

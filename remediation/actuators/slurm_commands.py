@@ -22,8 +22,8 @@ Command = tuple[str, ...]
 def is_plain_node_name(name: str) -> bool:
     """Whether a name can only mean one node.
 
-    >>> is_plain_node_name("gpu-07.rack2"), is_plain_node_name("gpu[1-99]"), is_plain_node_name("ALL")
-    (True, False, False)
+    >>> [is_plain_node_name(name) for name in ("gpu-07.rack2", "gpu[1-99]", "ALL")]
+    [True, False, False]
     """
     return bool(_NODE.fullmatch(name)) and name.lower() != _MANY
 

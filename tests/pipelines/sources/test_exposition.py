@@ -10,7 +10,9 @@ from pipelines.sources.exposition import Comment, Malformed, Sample, parse_expos
 
 NAMES = st.from_regex(r"\A[a-zA-Z_:][a-zA-Z0-9_:]{0,8}\Z")
 LABEL_NAMES = st.from_regex(r"\A[a-zA-Z_][a-zA-Z0-9_]{0,8}\Z")
-LABEL_VALUES = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+LABEL_VALUES = st.text(
+    st.sampled_from('\\"\nn},') | st.characters(exclude_categories=["Cs"]), max_size=8
+)
 VALUES = st.one_of(st.integers(-(10**19), 10**19), st.floats())
 
 
@@ -88,6 +90,16 @@ def test_valid_lines(line, value):
 )
 def test_lines_that_are_not_valid_say_why(line, rule):
     assert one(line) == Malformed(rule, line)
+
+
+def test_escapes_in_label_values_are_undone():
+    line = r'm{a="say \"hi\"",b="C:\\new",c="two\nlines",d="50\% off"} 1'
+    assert dict(one(line).labels) == {
+        "a": 'say "hi"',
+        "b": r"C:\new",
+        "c": "two\nlines",
+        "d": r"50\% off",
+    }
 
 
 def test_help_names_its_metric_and_other_comments_do_not():

@@ -192,6 +192,16 @@ def test_a_torn_record_does_not_swallow_the_next_one():
     assert rows(result, "job_id") == [("7",)]
 
 
+def test_torn_records_that_only_add_up_to_the_right_width_are_not_joined():
+    torn = fields(JobID="8").split("|")
+    result = parse(HEADER, "|".join(torn[:3]), "|".join(torn[:6]), ROW)
+    assert rows(result, "job_id") == [("7",)]
+    assert rules(result) == {
+        "broken over several lines in a way that cannot be mended (the header has 8)": 1,
+        "too few fields (the header has 8)": 1,
+    }
+
+
 @pytest.mark.parametrize("delimiter", ["|", "|#", ";", "^"])
 def test_the_header_tells_the_delimiter(delimiter):
     lines = (line.replace("|", delimiter) for line in (HEADER, ROW))
@@ -250,7 +260,8 @@ def test_any_job_name_comes_back_or_is_quarantined(name):
     names = [found for (found,) in rows(result, "job_name")]
     if result.quarantine.is_empty():
         # blank lines inside a name, and a carriage return at the end of a line, are not kept
-        kept = [line.removesuffix("\r") for line in name.split("\n")]
+        *broken, last = name.split("\n")
+        kept = [*(line.removesuffix("\r") for line in broken), last]
         mended = kept[:1] + [line for line in kept[1:-1] if line.strip()] + kept[1:][-1:]
         assert names == ["train", "\n".join(mended) or None, "train"]
     else:

@@ -1,0 +1,245 @@
+"""What the ledger's entries mean at present: who is held, what is settled, open, failed or paused.
+
+Pure: entries are read and written in `remediation.hook`; the cluster is not looked at.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, Self
+
+from remediation.actuators.protocol import EFFECTIVE
+from remediation.ledger import Entry
+
+STATE_KINDS: Final = ("intent", "result", "released", "escalation", "acknowledged")
+"""Kinds that say how things stand; they are read whole, for a node may be held for weeks."""
+
+RATE_WINDOW: Final = timedelta(hours=1)
+ATTEMPTS_WINDOW: Final = timedelta(hours=24)
+_OPEN: Final = "open"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A node that the ledger says we hold.
+
+    Attributes:
+        intent_key: The intent it was taken with.
+        action: How.
+        boot_id: Instance and boot that was taken; None: unknown.
+        since: When.
+    """
+
+    intent_key: str
+    action: str
+    boot_id: str | None
+    since: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hold:
+    """A stop of automation after a burst.
+
+    Attributes:
+        scope: `fleet`, `rack r1`, `switch s1`.
+        nodes: The nodes that made it.
+        text: What happened, in words.
+        until: When it ends by itself.
+        is_acknowledged: Whether a person has ended it.
+    """
+
+    scope: str
+    nodes: tuple[str, ...]
+    text: str
+    until: datetime
+    is_acknowledged: bool
+
+    def is_active(self, now: datetime) -> bool:
+        """Whether it stops automation at `now`."""
+        return not self.is_acknowledged and now < self.until
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A node at or above the threshold in one tick.
+
+    Attributes:
+        node: Node.
+        boot_id: Its boot then; None: unknown.
+        as_of: The tick.
+        score: The score.
+    """
+
+    node: str
+    boot_id: str | None
+    as_of: datetime
+    score: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerView:
+    """How things stand for one actuator.
+
+    Attributes:
+        held: Nodes we hold.
+        settled: Action carried out, by decision id.
+        tries: Intents written, by decision id.
+        open_intents: Intents without result, in order.
+        ambiguous: Why a node must be left alone until a person has looked, by node.
+        acted_at: When nodes were acted on; tries that surely changed nothing do not count.
+        failed: Tries that came to nothing within `ATTEMPTS_WINDOW`, by node.
+        undrained: When someone else returned a node that we held.
+        holds: Stops after bursts, ended ones included.
+    """
+
+    held: Mapping[str, Held] = field(default_factory=dict)
+    settled: Mapping[str, str] = field(default_factory=dict)
+    tries: Mapping[str, int] = field(default_factory=dict)
+    open_intents: tuple[Entry, ...] = ()
+    ambiguous: Mapping[str, str] = field(default_factory=dict)
+    acted_at: tuple[datetime, ...] = ()
+    failed: Mapping[str, int] = field(default_factory=dict)
+    undrained: Mapping[str, datetime] = field(default_factory=dict)
+    holds: tuple[Hold, ...] = ()
+
+
+def escalation_key(about: str) -> str:
+    """Key of the escalation about a thing, such as an intent's key."""
+    return f"escalation:{about}"
+
+
+def view_of(
+    entries: Iterable[Entry], *, actuator: str, now: datetime, would_hold: timedelta
+) -> LedgerView:
+    """Reads how things stand out of the entries.
+
+    Args:
+        entries: Entries of `STATE_KINDS`, in order.
+        actuator: Only its entries count, so that dry runs and real ones never mix.
+        now: The present.
+        would_hold: How long a node that a dry run would have taken counts as held.
+    """
+    own = [entry for entry in entries if entry.actuator == actuator]
+    answers = {
+        kind: {entry.refers_to: entry for entry in own if entry.kind == kind}
+        for kind in ("result", "released", "acknowledged")
+    }
+    taken = [_Taken.of(entry, answers) for entry in own if entry.kind == "intent"]
+    ambiguous = {one.node: _why_unclear(one.intent, one.result) for one in taken if one.is_unclear}
+    return LedgerView(
+        held={one.node: _held(one.intent) for one in taken if one.is_held(now, would_hold)},
+        settled={
+            str(one.intent.decision_id): one.intent.body["action"]
+            for one in taken
+            if one.status in EFFECTIVE
+        },
+        tries=Counter(str(one.intent.decision_id) for one in taken),
+        open_intents=tuple(one.intent for one in taken if one.result is None),
+        ambiguous=ambiguous,
+        acted_at=tuple(one.intent.recorded_at for one in taken if one.status != "not_done"),
+        failed=_failed(taken, since=now - ATTEMPTS_WINDOW),
+        undrained=_undrained(answers["released"].values()),
+        holds=_holds(own, answers["acknowledged"]),
+    )
+
+
+def observed_of(entries: Iterable[Entry], *, actuator: str) -> tuple[Observed, ...]:
+    """The nodes above the threshold in earlier ticks.
+
+    Args:
+        entries: Entries of kind `observed`.
+        actuator: Only its entries count.
+    """
+    return tuple(
+        Observed(node, boot_id, datetime.fromisoformat(entry.body["as_of"]), score)
+        for entry in entries
+        if entry.kind == "observed" and entry.actuator == actuator
+        for node, boot_id, score in entry.body["above"]
+    )
+
+
+def observed_body(above: Sequence[Observed], *, as_of: datetime) -> dict[str, Any]:
+    """The body of an `observed` entry; `observed_of` reads it back."""
+    return {
+        "as_of": as_of.isoformat(),
+        "above": [[one.node, one.boot_id, one.score] for one in above],
+    }
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """An intent with what answers it."""
+
+    intent: Entry
+    result: Entry | None
+    is_released: bool
+    is_acknowledged: bool
+
+    @classmethod
+    def of(cls, intent: Entry, answers: Mapping[str, Mapping[str | None, Entry]]) -> Self:
+        return cls(
+            intent,
+            answers["result"].get(intent.key),
+            is_released=intent.key in answers["released"],
+            is_acknowledged=escalation_key(intent.key) in answers["acknowledged"],
+        )
+
+    @property
+    def node(self) -> str:
+        return str(self.intent.node)
+
+    @property
+    def status(self) -> str:
+        return _OPEN if self.result is None else str(self.result.body["status"])
+
+    @property
+    def is_unclear(self) -> bool:
+        return self.status in (_OPEN, "ambiguous") and not self.is_acknowledged
+
+    def is_held(self, now: datetime, would_hold: timedelta) -> bool:
+        if self.status == "would_do":
+            return now < self.intent.recorded_at + would_hold
+        return self.is_unclear or (self.status == "done" and not self.is_released)
+
+
+def _held(intent: Entry) -> Held:
+    return Held(
+        intent_key=intent.key,
+        action=intent.body["action"],
+        boot_id=intent.body["boot_id"],
+        since=intent.recorded_at,
+    )
+
+
+def _why_unclear(intent: Entry, result: Entry | None) -> str:
+    said = f"{intent.body['action']} of {intent.recorded_at:%Y-%m-%d %H:%M} UTC"
+    if result is None:
+        return f"{said} was begun and has no result: nobody knows whether it was done"
+    return f"{said} ended unclear: {result.body['detail']}"
+
+
+def _failed(taken: Iterable[_Taken], *, since: datetime) -> dict[str, int]:
+    return Counter(
+        one.node for one in taken if one.status == "not_done" and one.intent.recorded_at > since
+    )
+
+
+def _undrained(released: Iterable[Entry]) -> dict[str, datetime]:
+    return {
+        str(entry.node): entry.recorded_at for entry in released if entry.body["why"] == "undrained"
+    }
+
+
+def _holds(own: Sequence[Entry], acknowledged: Mapping[str | None, Entry]) -> tuple[Hold, ...]:
+    return tuple(
+        Hold(
+            scope=entry.body["scope"],
+            nodes=tuple(entry.body["nodes"]),
+            text=entry.body["text"],
+            until=datetime.fromisoformat(entry.body["until"]),
+            is_acknowledged=entry.key in acknowledged,
+        )
+        for entry in own
+        if entry.kind == "escalation" and entry.body["why"] == "burst"
+    )

@@ -1,0 +1,89 @@
+"""What the hook does before anything else: closes what a crash left open, notices what others did.
+
+No new action is taken here, and what nobody knows is never guessed.
+"""
+
+from remediation.actuators.protocol import Actuator, Outcome, read_state
+from remediation.cluster import ClusterState, NodeView
+from remediation.journal import Journal
+from remediation.ledger import Entry, Ledger, LedgerError
+from remediation.ledger_view import Held, LedgerView
+from remediation.reasons import parse_reason
+
+
+def check_chain(ledger: Ledger) -> None:
+    """Refuses to go on with a ledger that was tampered with.
+
+    Raises:
+        LedgerError: The chain does not hold.
+    """
+    found = ledger.verify()
+    if not found.is_whole:
+        raise LedgerError(
+            f"ledger: {found.problem}. Nothing was done. Compare it with the last export, and "
+            f"put it aside only after a person has looked at every node that it names."
+        )
+
+
+def close_open_intents(view: LedgerView, *, actuator: Actuator, journal: Journal) -> None:
+    """Gives each intent without result one, if it can be known; the rest go to a person.
+
+    A dry run surely changed nothing. A node that carries the decision's own id was surely taken.
+    A node that does not may yet be, by a command under way: nobody knows, so it stays open.
+
+    Args:
+        view: How things stood.
+        actuator: Reads nodes.
+        journal: Where results are noted.
+    """
+    for intent in view.open_intents:
+        if actuator.is_dry_run:
+            detail = "the run stopped before it noted the result; a dry run changes nothing"
+            journal.result(
+                intent.key, Outcome(status="not_done", detail=detail), about=intent, after=None
+            )
+            continue
+        node = read_state(actuator, str(intent.node))
+        if node is not None and _carries(node, intent):
+            done = Outcome(status="done", detail="found on the node by its reason after a stop")
+            journal.result(intent.key, done, about=intent, after=node)
+
+
+def tell_ambiguous(view: LedgerView, *, journal: Journal) -> None:
+    """Brings every node whose state nobody knows to a person, in every run until one has looked."""
+    for intent in view.open_intents:
+        why = view.ambiguous.get(str(intent.node))
+        if why is not None:
+            text = f"{intent.node}: {why}"
+            journal.escalate(intent.key, why="ambiguous", text=text, node=intent.node)
+
+
+def note_released(view: LedgerView, state: ClusterState, *, journal: Journal) -> None:
+    """Notes the nodes that we held and that are no longer ours.
+
+    A node that cannot be told, is down, or is gone still counts as held.
+
+    Args:
+        view: How things stood.
+        state: The cluster now.
+        journal: Where it is noted.
+    """
+    for name, held in view.held.items():
+        node = state.by_name.get(name)
+        why = _released(node, held) if node is not None and name not in view.ambiguous else None
+        if why is not None:
+            journal.released(held.intent_key, node=name, why=why)
+
+
+def _released(node: NodeView, held: Held) -> str | None:
+    if node.owner == "other":
+        return "taken_over"
+    if node.state != "up":
+        return None
+    is_other_boot = node.boot_id is not None and node.boot_id != held.boot_id
+    return "replaced" if is_other_boot and held.boot_id is not None else "undrained"
+
+
+def _carries(node: NodeView, intent: Entry) -> bool:
+    reason = parse_reason(node.reason) if node.owner == "forewarn" else None
+    return reason is not None and reason.decision_id == intent.decision_id

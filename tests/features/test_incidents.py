@@ -1,0 +1,172 @@
+"""Rules of the catalogue and of incidents: one per entity and repair, typed by its evidence."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import polars as pl
+import pytest
+
+from features.catalogue import CATALOGUE_COLUMNS, FaultCatalogue
+from features.contracts import TableContract
+from features.errors import SettingsError
+from features.incidents import build_incidents
+from features.tables import (
+    CORE_HEALTH_EVENTS,
+    CORE_INCIDENTS,
+    CORE_INVENTORY,
+    CORE_JOBS,
+    CORE_NODE_STATES,
+)
+from pipelines.sources.catalogue import load_catalogue
+
+T0 = datetime(2026, 1, 10, tzinfo=UTC)
+CATALOGUE = load_catalogue(None)
+Row = dict[str, Any]
+
+
+def at(minutes: float) -> datetime:
+    return T0 + timedelta(minutes=minutes)
+
+
+def fill(contract: TableContract, *rows: Row) -> pl.DataFrame:
+    names = contract.schema.names()
+    return pl.DataFrame([{**dict.fromkeys(names), **row} for row in rows], schema=contract.schema)
+
+
+def event(minutes: float, code: int | None, kind: str = "xid", **more: Any) -> Row:
+    return {
+        "event_id": f"{kind}{code}{minutes}", "ts": at(minutes), "node": "n", "gpu_uuid": "g",
+        "kind": kind, "code": code, "count": 1, "message": f"Xid {code}", **more,
+    }  # fmt: skip
+
+
+def down(start: float, end: float | None, reason: str, state: str = "down") -> Row:
+    return {
+        "node": "n", "state": state, "reason": reason, "valid_from": at(start),
+        "valid_to": None if end is None else at(end),
+    }  # fmt: skip
+
+
+def found(*events: Row, states: tuple[Row, ...] = (), jobs: tuple[Row, ...] = ()) -> pl.DataFrame:
+    stays = [
+        {"gpu_uuid": g, "node": "n", "slot": s, "valid_from": at(-9999)}
+        for g, s in (("g", "0"), ("h", "1"))
+    ]
+    incidents = build_incidents(
+        fill(CORE_HEALTH_EVENTS, *events),
+        fill(CORE_NODE_STATES, *states),
+        fill(CORE_JOBS, *jobs),
+        fill(CORE_INVENTORY, *stays),
+        catalogue=CATALOGUE,
+    )
+    assert CORE_INCIDENTS.enforce(incidents).rejects.is_empty()
+    return incidents.sort("start")
+
+
+def brief(incidents: pl.DataFrame) -> list[tuple[str, str, datetime, datetime | None, str]]:
+    return incidents.select("entity_kind", "entity_id", "start", "end", "fault_type").rows()
+
+
+@pytest.mark.parametrize(
+    ("code", "fault_type"),
+    [
+        (48, "hbm_uncorrectable"),
+        (64, "row_remap_failure"),
+        (79, "off_bus"),
+        (74, "nvlink"),
+        (119, "gsp"),
+        (120, "gsp"),
+        (95, "hbm_uncorrectable"),
+    ],
+)
+def test_a_hard_xid_is_an_incident_of_its_gpu(code: int, fault_type: str) -> None:
+    assert brief(found(event(0, code))) == [("gpu", "g", at(0), None, fault_type)]
+
+
+@pytest.mark.parametrize("code", [13, 31, 43, 63, 92, 45, 94, 999])
+def test_noise_precursors_and_unknown_codes_are_never_incidents(code: int) -> None:
+    assert found(event(0, code)).is_empty()
+
+
+def test_a_secondary_xid_is_added_to_its_primary() -> None:
+    incidents = found(event(0, 79), event(0.05, 45), event(0.05, 154))
+    assert brief(incidents) == [("gpu", "g", at(0), None, "off_bus")]
+    assert "45" in incidents["evidence"][0]
+
+
+def test_of_several_faults_the_most_specific_gives_the_type() -> None:
+    assert found(event(0, 48), event(0.02, 64))["fault_type"].to_list() == ["row_remap_failure"]
+
+
+def test_evidence_close_together_is_one_incident_and_far_apart_two() -> None:
+    assert found(event(0, 48), event(90, 48)).height == 1
+    assert found(event(0, 48), event(300, 48)).height == 2
+
+
+def test_coming_back_into_service_ends_an_incident() -> None:
+    states = (down(1, 20, "Xid 48"),)
+    incidents = found(event(0, 48), event(60, 48), states=states)
+    assert brief(incidents) == [
+        ("gpu", "g", at(0), at(20), "hbm_uncorrectable"),
+        ("gpu", "g", at(60), None, "hbm_uncorrectable"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "fault_type"),
+    [
+        ("IB port down", "nic_fabric"),
+        ("Not responding", "host"),
+        ("something never seen before", "host"),
+    ],
+)
+def test_a_node_that_goes_down_is_an_incident_of_the_node(reason: str, fault_type: str) -> None:
+    incidents = found(states=(down(0, 30, reason),))
+    assert brief(incidents) == [("node", "n", at(0), at(30), fault_type)]
+
+
+def test_a_reason_that_names_a_gpu_makes_an_incident_of_the_gpu_alone() -> None:
+    incidents = found(states=(down(0, 30, "NHC: check_gpu: GPU 1 Xid 48"),))
+    assert brief(incidents) == [("gpu", "h", at(0), at(30), "hbm_uncorrectable")]
+
+
+def test_a_node_that_goes_down_by_its_gpu_is_not_counted_twice() -> None:
+    incidents = found(event(0, 79), states=(down(2, 40, "Not responding"),))
+    assert brief(incidents) == [("gpu", "g", at(0), at(40), "off_bus")]
+
+
+@pytest.mark.parametrize("reason", ["scheduled maintenance", "forewarn:v1 score=0.8"])
+def test_planned_work_and_our_own_drains_are_no_incidents(reason: str) -> None:
+    assert found(states=(down(0, 30, reason, state="drain"),)).is_empty()
+
+
+def test_incident_ids_are_stable_and_carry_the_catalogue_version() -> None:
+    first, second = found(event(0, 48)), found(event(0, 48), event(600, 74))
+    assert first["incident_id"][0] == second["incident_id"][0]
+    assert set(second["catalogue_version"]) == {CATALOGUE.version}
+
+
+GOOD = dict.fromkeys(CATALOGUE_COLUMNS, "") | {"kind": "xid", "code": "1", "role": "noise"}
+GOOD["group"] = "app"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"role": "bad"}, "role must be"),
+        ({"code": "x"}, "code"),
+        ({"pattern": "("}, "no regular expression"),
+        ({"role": "primary", "fault_type": "gremlin"}, "fault_type must be"),
+        ({"group": "none"}, "group must be"),
+        ({"kind": ""}, "kind is empty"),
+    ],
+)
+def test_a_bad_catalogue_row_is_named(change: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as caught:
+        FaultCatalogue.from_rows([GOOD, GOOD | {"code": "2"} | change], version="v")
+    assert "row 2" in str(caught.value)
+
+
+def test_the_same_row_twice_is_an_error() -> None:
+    with pytest.raises(SettingsError, match="the same kind, code and pattern as row 1"):
+        FaultCatalogue.from_rows([GOOD, GOOD], version="v")
