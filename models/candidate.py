@@ -13,7 +13,7 @@ from features.registry import Feature, feature_names
 from models.baselines import all_baselines
 from models.bundle import ModelBundle
 from models.card import build_card
-from models.evaluation import Bootstrap, Evaluation, evaluate
+from models.evaluation import Bootstrap, Estimate, Evaluation, compare, evaluate
 from models.event_metrics import EventMetrics, evaluate_events
 from models.failure_model import FailureModel
 from models.fault_types import (
@@ -31,8 +31,8 @@ from models.thresholds import ThresholdChoice, threshold_for_budget
 from models.training import train, training_rows
 from models.warnings import WarningPolicy, raise_alerts
 
-NEVER_ALERT = 1.0
-"""Threshold where none qualifies: a probability never reaches it."""
+NEVER_ALERT = 2.0
+"""Threshold where none qualifies: no probability reaches it, not even one rounded up to 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +73,8 @@ class Candidate:
         gpu_evaluation: Row metrics of GPU scores.
         node_evaluation: Row metrics of node scores.
         baselines: Row metrics of the baselines on the same GPU rows; None: not available.
+        gains: Average precision of the GPU scores minus a baseline's, on the same resamples;
+            those available.
         events: Event metrics by entity kind.
         fault_types: Forecast of fault types on the test rows.
         thresholds: How the threshold was chosen, by entity kind.
@@ -86,6 +88,7 @@ class Candidate:
     gpu_evaluation: Evaluation
     node_evaluation: Evaluation
     baselines: Mapping[str, Evaluation | None]
+    gains: Mapping[str, Estimate]
     events: Mapping[str, EventMetrics]
     fault_types: FaultTypeMetrics
     thresholds: Mapping[str, ThresholdChoice]
@@ -140,7 +143,7 @@ def build_candidate(
     }
     kinds = train_fault_types(gpu.train, feature_names=names, spec=plan.spec)
     judged = evaluate_fault_types(kinds, gpu.test)
-    baselines = _baselines(gpu.train, gpu.test, features=features, plan=plan)
+    baselines, gains = _baselines(gpu.train, test, features=features, plan=plan)
     evaluation = evaluate(test, bootstrap=plan.bootstrap)
     node_evaluation = evaluate(node_test, bootstrap=plan.bootstrap)
     bundle = _bundle(
@@ -150,6 +153,7 @@ def build_candidate(
         model,
         evaluation=evaluation,
         baselines={name: one for name, one in baselines.items() if one},
+        gains=gains,
         nodes=node_evaluation,
         events=events,
         fault_types=judged,
@@ -162,6 +166,7 @@ def build_candidate(
         gpu_evaluation=evaluation,
         node_evaluation=node_evaluation,
         baselines=baselines,
+        gains=gains,
         events=events,
         fault_types=judged,
         thresholds=choices,
@@ -207,9 +212,13 @@ def _node_rows(labels: pl.DataFrame, task: Task) -> pl.DataFrame:
 
 
 def _node_scored(rows: pl.DataFrame, scores: pl.DataFrame) -> pl.DataFrame:
+    """Every labelled row of a node with its score; null, and counted, where no GPU was scored."""
     known = ("entity_id", "as_of", "node", "label", "fault_type", "incident_id")
     return rows.select(known).join(
-        scores.select("node", "as_of", "score"), on=["node", "as_of"], how="inner"
+        scores.select("node", "as_of", "score"),
+        on=["node", "as_of"],
+        how="left",
+        maintain_order="left",
     )
 
 
@@ -254,15 +263,23 @@ def _baselines(
     *,
     features: Sequence[Feature],
     plan: CandidatePlan,
-) -> dict[str, Evaluation | None]:
+) -> tuple[dict[str, Evaluation | None], dict[str, Estimate]]:
+    """Judges each baseline on the scored test rows, and the model against it."""
     judged: dict[str, Evaluation | None] = {}
+    gains: dict[str, Estimate] = {}
+    scored = test.select("entity_id", "label", "score")
     for baseline in all_baselines(train_rows, test, features=features):
         if baseline.scores is None:
             judged[baseline.name] = None
             continue
-        rows = test.select("entity_id", "label").with_columns(score=baseline.scores)
-        judged[baseline.name] = evaluate(rows, kind=baseline.kind, bootstrap=plan.bootstrap)
-    return judged
+        rows = scored.with_columns(baseline=baseline.scores)
+        judged[baseline.name] = evaluate(
+            rows, score="baseline", kind=baseline.kind, bootstrap=plan.bootstrap
+        )
+        gains[baseline.name] = compare(
+            rows, score="score", other="baseline", bootstrap=plan.bootstrap
+        )
+    return judged, gains
 
 
 def _bundle(

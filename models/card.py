@@ -4,9 +4,10 @@ Plain values only; rendering is done where cards are shown.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from models.evaluation import Evaluation
+from models.evaluation import Estimate, Evaluation
 from models.event_metrics import EventMetrics
 from models.failure_model import FailureModel
 from models.fault_types import FaultTypeMetrics
@@ -29,6 +30,7 @@ def build_card(
     *,
     evaluation: Evaluation,
     baselines: Mapping[str, Evaluation],
+    gains: Mapping[str, Estimate] | None = None,
     nodes: Evaluation | None = None,
     events: Mapping[str, EventMetrics] | None = None,
     fault_types: FaultTypeMetrics | None = None,
@@ -41,6 +43,7 @@ def build_card(
         model: The model.
         evaluation: On test rows.
         baselines: On the same rows, by name.
+        gains: Average precision of the model minus a baseline's, by its name.
         nodes: Node scores on the same time.
         events: Alerts and incidents in the same time, by entity kind.
         fault_types: Forecast of fault types.
@@ -85,6 +88,7 @@ def build_card(
         "test": evaluation.to_dict(),
         "test_nodes": nodes.to_dict() if nodes is not None else None,
         "baselines": {name: one.all_rows.to_dict() for name, one in baselines.items()},
+        "gains": {name: asdict(one) for name, one in (gains or {}).items()},
         "events": {kind: one.to_dict() for kind, one in (events or {}).items()},
         "fault_types": fault_types.to_dict() if fault_types is not None else None,
         "limits": said,

@@ -3,7 +3,7 @@
 Alerts and incidents are judged in `models.event_metrics`; nothing is fitted here.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ import polars as pl
 from features.errors import DataError
 from models.ranking_metrics import (
     FloatArray,
+    IndexArray,
     RankedRows,
     auc,
     average_precision,
@@ -25,8 +26,6 @@ from models.ranking_metrics import (
 TOP_SHARE = 0.01
 RELIABILITY_BINS = 10
 CURVE_POINTS = 200
-RESAMPLES_AT_ONCE = 20
-"""20 weightings of 100,000 rows are 16 MB: enough to be fast, small enough to stay in cache."""
 
 ScoreKind = Literal["probability", "rank"]
 Statistic = Callable[[RankedRows, FloatArray], FloatArray]
@@ -208,8 +207,9 @@ def row_metrics(
     judged, n_unlabelled, n_unscored = _judged(rows, (score,), group=bootstrap.group)
     values = judged[score].cast(pl.Float64).to_numpy()
     label = judged["label"].to_numpy().astype(np.int8)
-    ranked = rank_rows(values, label)
-    estimates = _estimates(ranked, group=judged[bootstrap.group], bootstrap=bootstrap)
+    group, n_groups = group_codes(judged[bootstrap.group])
+    ranked = rank_rows(values, label, group=group)
+    estimates = _estimates(ranked, n_groups=n_groups, bootstrap=bootstrap)
     is_probability = kind == "probability" and judged.height > 0
     return RowMetrics(
         n_rows=judged.height,
@@ -251,40 +251,50 @@ def compare(
     """
     bootstrap = bootstrap or Bootstrap()
     judged, _, _ = _judged(rows, (score, other), group=bootstrap.group)
+    if judged.is_empty():
+        return Estimate(None, None, None)
     label = judged["label"].to_numpy().astype(np.int8)
+    group, n_groups = group_codes(judged[bootstrap.group])
     first, second = (
-        rank_rows(judged[name].cast(pl.Float64).to_numpy(), label) for name in (score, other)
+        rank_rows(judged[name].cast(pl.Float64).to_numpy(), label, group=group)
+        for name in (score, other)
     )
 
     def difference(weights: FloatArray) -> FloatArray:
         return statistic(first, weights) - statistic(second, weights)
 
-    if judged.is_empty():
-        return Estimate(None, None, None)
-    value = difference(np.ones((1, judged.height)))
-    drawn = [difference(w) for w in resample_weights(judged[bootstrap.group], bootstrap)]
-    return estimate(float(value[0]), np.concatenate(drawn) if drawn else np.empty(0))
+    value = difference(np.ones((1, n_groups)))
+    return estimate(float(value[0]), difference(resample_groups(n_groups, bootstrap)))
 
 
-def resample_weights(group: pl.Series, bootstrap: Bootstrap) -> Iterator[FloatArray]:
-    """Row weights of resamples in which whole groups are drawn with replacement.
+def group_codes(group: pl.Series) -> tuple[IndexArray, int]:
+    """Numbers the groups in the order of their names.
 
     Args:
         group: The group of each row, shape (n,).
+
+    Returns:
+        The number of each row's group, shape (n,), and how many groups there are.
+    """
+    codes = group.rank("dense").to_numpy().astype(np.intp) - 1
+    return codes, int(codes.max()) + 1 if codes.size else 0
+
+
+def resample_groups(n_groups: int, bootstrap: Bootstrap) -> FloatArray:
+    """Resamples in which whole groups are drawn with replacement.
+
+    Args:
+        n_groups: Number of groups.
         bootstrap: Number of resamples and seed.
 
-    Yields:
-        Arrays of shape (up to 20, n): how often each row's group was drawn.
+    Returns:
+        How often each group was drawn, shape (resamples, groups).
     """
-    code = group.rank("dense").to_numpy().astype(np.intp) - 1
-    n_groups = int(code.max()) + 1 if code.size else 0
     if not n_groups:
-        return
+        return np.zeros((bootstrap.resamples, 0))
     rng = np.random.default_rng(bootstrap.seed)
     share = np.full(n_groups, 1.0 / n_groups)
-    for start in range(0, bootstrap.resamples, RESAMPLES_AT_ONCE):
-        size = min(RESAMPLES_AT_ONCE, bootstrap.resamples - start)
-        yield rng.multinomial(n_groups, share, size=size).astype(np.float64)[:, code]
+    return rng.multinomial(n_groups, share, size=bootstrap.resamples).astype(np.float64)
 
 
 def estimate(value: float, drawn: FloatArray) -> Estimate:
@@ -310,16 +320,17 @@ def precision_recall_curve(
     Returns:
         Points by falling threshold; none without positives.
     """
-    ranked = rank_rows(score, label)
-    positives = ranked.label.sum()
+    positives = int(label.sum())
     if not positives:
         return ()
-    true = np.cumsum(ranked.label)[ranked.ends]
-    precision, recall = true / (ranked.ends + 1.0), true / positives
+    order = np.argsort(-score, kind="stable")
+    threshold = score[order]
+    ends = np.flatnonzero(np.append(threshold[1:] != threshold[:-1], True))  # of ties
+    true = np.cumsum(label[order], dtype=np.int64)[ends]
+    precision, recall = true / (ends + 1.0), true / positives
     wanted = np.searchsorted(recall, np.linspace(0.0, 1.0, CURVE_POINTS))
-    threshold = score[ranked.order][ranked.ends]
     return tuple(
-        CurvePoint(float(threshold[i]), float(precision[i]), float(recall[i]))
+        CurvePoint(float(threshold[ends[i]]), float(precision[i]), float(recall[i]))
         for i in np.unique(wanted)
     )
 
@@ -346,27 +357,18 @@ def _judged(
     return judged, rows.height - labelled.height, labelled.height - judged.height
 
 
-def _estimates(
-    ranked: RankedRows, *, group: pl.Series, bootstrap: Bootstrap
-) -> dict[str, Estimate]:
+def _estimates(ranked: RankedRows, *, n_groups: int, bootstrap: Bootstrap) -> dict[str, Estimate]:
     statistics: dict[str, Statistic] = {
         "auc": auc,
         "average_precision": average_precision,
         "precision_top_1pct": lambda r, w: precision_at_top(r, w, share=TOP_SHARE),
         "recall_top_1pct": lambda r, w: recall_at_top(r, w, share=TOP_SHARE),
     }
-    if not ranked.order.size:
+    if not n_groups:
         return dict.fromkeys(statistics, Estimate(None, None, None))
-    drawn: dict[str, list[FloatArray]] = {name: [] for name in statistics}
-    for weights in resample_weights(group, bootstrap):
-        for name, statistic in statistics.items():
-            drawn[name].append(statistic(ranked, weights))
-    ones = np.ones((1, ranked.order.size))
+    as_is, drawn = np.ones((1, n_groups)), resample_groups(n_groups, bootstrap)
     return {
-        name: estimate(
-            float(statistic(ranked, ones)[0]),
-            np.concatenate(drawn[name]) if drawn[name] else np.empty(0),
-        )
+        name: estimate(float(statistic(ranked, as_is)[0]), statistic(ranked, drawn))
         for name, statistic in statistics.items()
     }
 

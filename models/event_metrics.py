@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from features.errors import DataError
-from models.evaluation import Bootstrap, Estimate, estimate, resample_weights
+from models.evaluation import Bootstrap, Estimate, estimate, resample_groups
 from models.specs import Task
 
 LEAD_QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -211,7 +211,8 @@ def _shares(
     def count(frame: pl.DataFrame, name: str) -> pl.DataFrame:
         return frame.group_by("entity_id").agg(pl.len().cast(pl.Float64).alias(name))
 
-    entities = rows.select(pl.col("entity_id").unique(maintain_order=True))
+    # Sorted, so that the resamples do not depend on the order of the rows.
+    entities = rows.select(pl.col("entity_id").unique().sort())
     parts = (
         count(judged.filter(pl.col("outcome") == "true"), "true"),
         count(judged.filter(pl.col("outcome") != "unjudged"), "judged"),
@@ -221,9 +222,8 @@ def _shares(
     for part in parts:
         entities = entities.join(part, on="entity_id", how="left", maintain_order="left")
     counts = entities.drop("entity_id").fill_null(0.0).to_numpy()
-    sums = [np.zeros((0, 4))]
-    sums += [weights @ counts for weights in resample_weights(entities["entity_id"], bootstrap)]
-    drawn, total = np.concatenate(sums), counts.sum(axis=0)
+    drawn = resample_groups(entities.height, bootstrap) @ counts
+    total = counts.sum(axis=0)
 
     def share(above: int, below: int) -> Estimate:
         if not total[below]:

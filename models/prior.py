@@ -3,6 +3,9 @@
 Nothing is fitted to features here; a prior may rank and recommend, never act.
 """
 
+import re
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -24,7 +27,8 @@ REPEAT_FACTOR = 10.0
 """How much likelier an entity with an earlier incident is to fail; a round figure to rank by,
 for sites report 4 to 40 (Titan's GPUs, Meta's lemon nodes)."""
 
-HISTORY_PREFIX = "own_incident_count_"
+HISTORY_PATTERN = re.compile(r"own_incident_count(_\d+[a-z])?")
+"""The feature that counts an entity's own incidents: over all time, or over a window."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +60,9 @@ class PriorModel:
 
         Returns:
             Shape (rows,).
+
+        Raises:
+            DataError: The history's column is missing.
         """
         factor = np.ones(matrix.height)
         if self.history_feature:
@@ -90,10 +97,17 @@ def fit_prior(rows: pl.DataFrame, *, n_incidents: int, tick: timedelta, task: Ta
     years = rows.height * (tick / timedelta(days=365.25))
     prior_years = PRIOR_WEIGHT_INCIDENTS / PUBLISHED_INCIDENTS_PER_GPU_YEAR
     per_year = (PRIOR_WEIGHT_INCIDENTS + n_incidents) / (prior_years + years)
-    counts = [name for name in rows.columns if name.startswith(HISTORY_PREFIX)]
     return PriorModel(
         task=task,
         rate_per_hour=per_year / (365.25 * 24.0),
-        history_feature=counts[-1] if counts else None,
+        history_feature=_longest_history(rows.columns),
         n_incidents=n_incidents,
     )
+
+
+def _longest_history(names: Sequence[str]) -> str | None:
+    """The count that looks back furthest."""
+    found = [match for name in names if (match := HISTORY_COUNT.fullmatch(name))]
+    if not found:
+        return None
+    return max(found, key=lambda match: float(match[1] or "inf"))[0]

@@ -7,39 +7,62 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 FloatArray = npt.NDArray[np.float64]
+IndexArray = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
 class RankedRows:
-    """Rows sorted by falling score, with the groups of equal scores.
+    """Rows in order of falling score, counted by block and by group.
+
+    Rows of equal score are one block, and so are the negatives between two blocks that hold
+    positives: no metric here changes within them. A resample then costs as much as there are
+    positives, not as there are rows.
 
     Attributes:
-        order: Position of each sorted row in the given rows.
-        label: Labels in sorted order, 0.0 or 1.0.
-        ends: Index of the last sorted row of each group of ties.
+        positives: Positive rows, shape (blocks, groups).
+        rows: All rows, shape (blocks, groups).
     """
 
-    order: npt.NDArray[np.intp]
-    label: FloatArray
-    ends: npt.NDArray[np.intp]
+    positives: csr_array
+    rows: csr_array
 
 
-def rank_rows(score: FloatArray, label: npt.NDArray[np.int8]) -> RankedRows:
-    """Sorts once, so that every weighting costs two cumulative sums.
+def rank_rows(
+    score: FloatArray, label: npt.NDArray[np.int8], *, group: IndexArray | None = None
+) -> RankedRows:
+    """Sorts once, so that every weighting costs two sparse products.
 
     Args:
         score: Finite scores, shape (n,).
         label: 0 or 1, shape (n,).
+        group: The group of each row, 0 to groups - 1, shape (n,); rows of a group share their
+            weight. None: each row is its own.
 
     Returns:
         The rows in order of falling score.
     """
+    size = score.size
+    group = np.arange(size, dtype=np.intp) if group is None else group
     order = np.argsort(-score, kind="stable")
-    ranked = score[order]
-    ends = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], np.ones(min(1, score.size), bool)))
-    return RankedRows(order, label[order].astype(np.float64), ends)
+    ranked, positive = score[order], label[order] == 1
+    is_new = np.ones(size, dtype=bool)
+    is_new[1:] = ranked[1:] != ranked[:-1]
+    tie = np.cumsum(is_new) - 1
+    holds = np.bincount(tie, weights=positive) > 0
+    # A tie opens a block unless it continues a run of ties without positives.
+    opens = np.ones(holds.size, dtype=bool)
+    opens[1:] = holds[1:] | holds[:-1]
+    block = (np.cumsum(opens) - 1)[tie]
+    shape = (int(opens.sum()), int(group.max()) + 1 if size else 0)
+
+    def counted(chosen: npt.NDArray[np.bool_]) -> csr_array:
+        where = (block[chosen], group[order][chosen])
+        return csr_array((np.ones(int(chosen.sum())), where), shape=shape)
+
+    return RankedRows(counted(positive), counted(np.ones(size, dtype=bool)))
 
 
 def auc(ranked: RankedRows, weights: FloatArray) -> FloatArray:
@@ -47,7 +70,7 @@ def auc(ranked: RankedRows, weights: FloatArray) -> FloatArray:
 
     Args:
         ranked: Rows.
-        weights: Row weights in the given rows' order, shape (resamples, n).
+        weights: Weights of the groups, shape (resamples, groups).
 
     Returns:
         Shape (resamples,); NaN where a resample has one class only.
@@ -76,20 +99,20 @@ def precision_at_top(ranked: RankedRows, weights: FloatArray, *, share: float) -
     Returns:
         Shape (resamples,).
     """
-    caught, size = _caught_in_top(ranked, weights, share=share)
+    caught, size, _ = _caught_in_top(ranked, weights, share=share)
     return _ratio(caught, size)
 
 
 def recall_at_top(ranked: RankedRows, weights: FloatArray, *, share: float) -> FloatArray:
     """Share of the positives among the top share of the weight; see `precision_at_top`."""
-    caught, _ = _caught_in_top(ranked, weights, share=share)
-    return _ratio(caught, weights[:, ranked.order] @ ranked.label)
+    caught, _, positives = _caught_in_top(ranked, weights, share=share)
+    return _ratio(caught, positives)
 
 
 def _caught_in_top(
     ranked: RankedRows, weights: FloatArray, *, share: float
-) -> tuple[FloatArray, FloatArray]:
-    """Weight of positives in the top share, and the weight of that share; shape (resamples,)."""
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Weight of positives in the top share, of that share, of all positives; (resamples,)."""
     true, false = _cumulated(ranked, weights)
     total = true + false
     size = share * total[:, -1]
@@ -98,14 +121,13 @@ def _caught_in_top(
         xs = np.concatenate([[0.0], total[resample]])
         ys = np.concatenate([[0.0], true[resample]])
         caught[resample] = np.interp(size[resample], xs, ys)
-    return caught, size
+    return caught, size, true[:, -1]
 
 
 def _cumulated(ranked: RankedRows, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Weight of positives and negatives at or above each group of ties."""
-    sorted_weights = weights[:, ranked.order]
-    true = np.cumsum(sorted_weights * ranked.label, axis=1)[:, ranked.ends]
-    total = np.cumsum(sorted_weights, axis=1)[:, ranked.ends]
+    """Weight of positives and negatives at or above each block; shape (resamples, blocks)."""
+    true = np.cumsum((ranked.positives @ weights.T).T, axis=1)
+    total = np.cumsum((ranked.rows @ weights.T).T, axis=1)
     return true, total - true
 
 

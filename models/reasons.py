@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from features.errors import DataError
-from features.registry import Feature
+from features.registry import Feature, window_suffix
 from models.calibration import FloatArray
 from models.failure_model import FailureModel, check_feature_order, feature_values
 
@@ -159,7 +159,10 @@ def _top_of_families(push: FloatArray, families: Sequence[str]) -> list[tuple[in
 def _sentence(
     feature: Feature, value: float | None, usual: UsualValues | None, share: float
 ) -> str:
-    window = f" over {describe_window(feature.window)}" if feature.window else ""
+    # Some meanings name their window already.
+    window = ""
+    if feature.window is not None and window_suffix(feature.window) not in feature.meaning:
+        window = f" over {describe_window(feature.window)}"
     if value is None:
         shown = "not known"
     else:

@@ -116,7 +116,11 @@ class ModelRegistry:
             raise RegistryError(
                 f"model {version.label} was not promoted: {decision.reason} The champion stays."
             )
-        champion = self.version_of(version.name, CHAMPION)
+        try:
+            champion = self.version_of(version.name, CHAMPION)
+        except RegistryError:
+            # The champion was deleted: promoting another is the way out, with none to return to.
+            champion = None
         if champion is not None and champion.version == version.version:
             return
         # Previous first: a crash between the two moves leaves a champion and a way back.
@@ -213,12 +217,12 @@ class ModelRegistry:
         self._check_exists(version)
         stored = self._client.get_model_version(version.name, str(version.version))
         try:
+            # Asked of our own client: a models:/name/version address would be looked up in
+            # whatever registry the process has set.
+            uri = self._client.get_model_version_download_uri(version.name, str(version.version))
             with _quiet_mlflow() as mlflow:
                 folder = Path(
-                    mlflow.artifacts.download_artifacts(
-                        artifact_uri=f"models:/{version.name}/{version.version}",
-                        tracking_uri=self._uri,
-                    )
+                    mlflow.artifacts.download_artifacts(artifact_uri=uri, tracking_uri=self._uri)
                 )
             documents = _read_documents(folder)
         except (MlflowException, OSError) as error:

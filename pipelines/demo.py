@@ -12,21 +12,27 @@ from pathlib import Path
 from typing import Any, Final
 
 import dagster as dg
+import polars as pl
 import yaml
 from dagster_shared.utils.warnings import BetaWarning
 
 from features.errors import SourceError
-from pipelines.remediate import plan_on_latest
+from features.tables import GPU_SCORES, NODE_SCORES
+from pipelines.flow import TICK, publish_latest, registry_of
+from pipelines.remediate import PlanRun, plan_on_latest
 from pipelines.report import render_report
 from pipelines.report_assembly import assemble_report
 from pipelines.settings import Settings, load_settings
-from pipelines.store import Span, replace_file
+from pipelines.store import TableStore, replace_file
 
 SAMPLES: Final = Path(__file__).parents[1] / "data_samples" / "demo"
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 END: Final = datetime(2026, 1, 31, tzinfo=UTC)
 TRAIN_UNTIL: Final = datetime(2026, 1, 18, tzinfo=UTC)
 VALID_UNTIL: Final = datetime(2026, 1, 24, tzinfo=UTC)
+TICKS: Final = 24
+DELAY: Final = timedelta(minutes=2)
+SITE_FILE: Final = "remediation.yaml"
 NOTE: Final = (
     "Synthetic fleet of 16 nodes with 8 GPUs over 30 days, failure rates 60 times those of "
     "published fleets. It shows how the system works, not how well it predicts your failures."
@@ -34,23 +40,19 @@ NOTE: Final = (
 
 _RANGE_START: Final = "dagster/asset_partition_range_start"
 _RANGE_END: Final = "dagster/asset_partition_range_end"
-_HOUR: Final = "%Y-%m-%d-%H:%M"
-_DAY: Final = "%Y-%m-%d"
 
 # Tables that the demo's runs make, in order; a run has one way of being cut by time.
 _STEPS: Final[tuple[tuple[str, str, Sequence[str]], ...]] = (
     ("nodes, places and stays", "none", ("raw/node_states",)),
     (
-        "telemetry and kernel logs",
-        "hour",
-        ("raw/gpu_telemetry", "core/gpu_telemetry", "core/health_events"),
+        "telemetry, logs and jobs",
+        "all",
+        ("raw/gpu_telemetry", "core/gpu_telemetry", "core/health_events", "raw/job_log"),
     ),
-    ("job records", "day", ("raw/job_log",)),
     ("jobs, node states, incidents", "none", ("core/jobs", "core/node_states", "core/incidents")),
-    ("features", "hour", ("features/gpu_matrix",)),
-    ("labels", "day", ("features/labels",)),
+    ("features and labels", "all", ("features/gpu_matrix", "features/labels")),
     ("models", "none", ("models/candidate",)),
-    ("scores", "scored", ("scores/gpu_scores",)),
+    ("scores", "test", ("scores/gpu_scores",)),
     ("data health", "none", ("monitoring/reads", "monitoring/quarantine")),
 )
 
@@ -77,13 +79,11 @@ def run_demo(out: Path, *, say: Callable[[str], None]) -> str:
     settings_file = out / "forewarn.yaml"
     replace_file(settings_file, yaml.safe_dump(_settings(), sort_keys=False).encode())
     settings = load_settings(settings_file)
-    now = END + timedelta(minutes=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BetaWarning)  # backfill policies are "beta" in Dagster
-        definitions = build_definitions(settings_file, now=now)
-        _materialize(definitions, settings, say=say)
-    say("plan")
-    run = plan_on_latest(settings, now=now)
+        definitions = build_definitions(settings_file, now=END + DELAY)
+        _materialize(definitions, say=say)
+    run = _run_hook(settings, site_file=out / SITE_FILE, say=say)
     report = out / "report.html"
     replace_file(report, render_report(assemble_report(settings, run)).encode())
     return f"{run.text}\n\nReport: {report.resolve()}"
@@ -98,19 +98,20 @@ def _settings() -> dict[str, Any]:
         "start": START.isoformat(),
         "end": END.isoformat(),
         "split": {"train_until": TRAIN_UNTIL.isoformat(), "valid_until": VALID_UNTIL.isoformat()},
-        "horizons_h": [24, 72],
+        "horizons_h": [24],
         "trained_on": "synthetic",
         "alert_budget_per_1000_node_days": 150.0,
+        "data_partition": "day",
+        "node_states_hold_only_trouble": True,
+        "remediation": SITE_FILE,
     }
 
 
-def _materialize(
-    definitions: dg.Definitions, settings: Settings, *, say: Callable[[str], None]
-) -> None:
+def _materialize(definitions: dg.Definitions, *, say: Callable[[str], None]) -> None:
     """Materialises the assets step by step in one ephemeral instance."""
-    logging.getLogger("dagster").setLevel(logging.ERROR)
-    quiet = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
-    assets = [*(definitions.assets or []), *(definitions.asset_checks or [])]
+    logging.getLogger("dagster").setLevel(logging.CRITICAL)
+    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    assets: list[Any] = [*(definitions.assets or []), *(definitions.asset_checks or [])]
     with dg.DagsterInstance.ephemeral() as instance:
         for words, cut, names in _STEPS:
             began = time.perf_counter()
@@ -121,19 +122,51 @@ def _materialize(
                 instance=instance,
                 resources=definitions.resources,
                 run_config=quiet,
-                tags=_range_tags(cut, settings),
+                tags=_range_tags(cut),
             )
             say(f"{words}: {time.perf_counter() - began:.1f} s")
 
 
-def _range_tags(cut: str, settings: Settings) -> dict[str, str]:
-    """The run's partitions, as Dagster's backfill tags."""
+def _run_hook(settings: Settings, *, site_file: Path, say: Callable[[str], None]) -> PlanRun:
+    """Runs the hook after each of the last ticks, as its schedule would, into a new ledger."""
+    _, bundle = registry_of(settings).load_champion(f"gpu-failure-{settings.horizons_h[0]}h")
+    policy = bundle.policies["node"]
+    site = {
+        "horizon_h": settings.horizons_h[0],
+        "levels": [{"level": "notify_then_drain"}],
+        "caps": {"held_percent": 15.0},
+        "warning": {
+            "threshold": policy.threshold,
+            "n": policy.n,
+            "k": policy.k,
+            "tick_minutes": policy.tick / timedelta(minutes=1),
+        },
+    }
+    replace_file(site_file, yaml.safe_dump(site, sort_keys=False).encode())
+    for path in settings.data_root.glob(f"{settings.ledger_path.name}*"):
+        path.unlink()
+    began = time.perf_counter()
+    store = TableStore(settings.store_root)
+    gpu_scores, node_scores = store.read(GPU_SCORES), store.read(NODE_SCORES)
+    for tick in range(TICKS - 1, -1, -1):
+        as_of = END - tick * TICK
+        at = pl.col("as_of") == as_of
+        publish_latest(
+            gpu_scores.filter(at),
+            node_scores.filter(at),
+            settings=settings,
+            as_of=as_of,
+            now=as_of + DELAY,
+        )
+        run = plan_on_latest(settings, now=as_of + DELAY)
+    say(f"plan: {time.perf_counter() - began:.1f} s")
+    return run
+
+
+def _range_tags(cut: str) -> dict[str, str]:
+    """The run's days, as Dagster's backfill tags."""
     if cut == "none":
         return {}
-    start = settings.split.valid_until if cut == "scored" and settings.split else settings.start
-    span = Span(start, settings.end or END)
-    step, form = (timedelta(days=1), _DAY) if cut == "day" else (timedelta(hours=1), _HOUR)
-    return {
-        _RANGE_START: span.start.strftime(form),
-        _RANGE_END: (span.end - step).strftime(form),
-    }
+    first = VALID_UNTIL if cut == "test" else START
+    last = END - timedelta(days=1)
+    return {_RANGE_START: f"{first:%Y-%m-%d}", _RANGE_END: f"{last:%Y-%m-%d}"}

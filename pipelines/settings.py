@@ -52,6 +52,10 @@ class Settings(_Strict):
         remediation: Site file of the hook; None: its defaults.
         fault_catalogue: CSV of fault rules; None: the shipped one.
         score_ttl_minutes: How long published scores stay valid.
+        data_partition: How Dagster cuts data assets: `hour` for a site that ingests hourly, `day`
+            for a history that is loaded once (a partition costs Dagster 40 ms of event log).
+        node_states_hold_only_trouble: Whether a node that the node states say nothing about is up
+            (a list of events), rather than unknown (a full record).
     """
 
     site: str
@@ -69,6 +73,8 @@ class Settings(_Strict):
     remediation: Path | None = None
     fault_catalogue: Path | None = None
     score_ttl_minutes: int = Field(default=30, gt=0)
+    data_partition: Literal["hour", "day"] = "hour"
+    node_states_hold_only_trouble: bool = False
 
     @model_validator(mode="after")
     def _times_in_order(self) -> Self:
@@ -79,6 +85,8 @@ class Settings(_Strict):
             times.append(self.end)
         if any(a >= b for a, b in itertools.pairwise(times)):
             raise ValueError("start < split.train_until < split.valid_until < end must hold")
+        if self.data_partition == "day" and self.start.hour:
+            raise ValueError("with data_partition day, start must be a midnight, UTC")
         if self.start.minute or self.start.second or self.start.microsecond:
             raise ValueError("start must be a full hour")
         return self

@@ -103,7 +103,7 @@ CAPS: Final[tuple[Guard, ...]] = (
 TELLS_A_PERSON: Final = frozenset(
     {"cap_fleet", "cap_partition", "cap_rack", "cap_job", "cap_rate", "attempts_left"}
 )
-"""Guards whose no is brought to a person."""
+"""Guards that a person hears of when nothing else held the node back."""
 
 
 def _verdict(guard: str, said: str, *, n_held: int, most: int) -> Verdict:

@@ -4,6 +4,7 @@ Nothing is read here: `remediation.frame_cluster` builds the state from core tab
 actuators re-read single nodes.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -12,6 +13,9 @@ from typing import Literal, Protocol
 
 from features.errors import DataError
 from remediation.reasons import is_ours
+
+# Node names come from logs. Schedulers read `ALL`, commas and brackets as many nodes.
+_ONE_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 NodeState = Literal["up", "drain", "down", "unknown"]
 Owner = Literal["none", "forewarn", "other"]
@@ -120,6 +124,17 @@ class ClusterState:
     def jobs_on(self, node: str) -> tuple[JobView, ...]:
         """The jobs running on a node."""
         return self.jobs_by_node.get(node, ())
+
+
+def is_plain_node_name(name: str) -> bool:
+    """Whether a name can only mean one node.
+
+    >>> is_plain_node_name("gpu-07.rack2"), is_plain_node_name("gpu[1-99]")
+    (True, False)
+    >>> is_plain_node_name("ALL")
+    False
+    """
+    return bool(_ONE_NODE.fullmatch(name)) and name.lower() != "all"
 
 
 class ClusterReader(Protocol):

@@ -289,12 +289,13 @@ def _carry_out(
 
 
 def _tell_held_back(judged: Sequence[Judged], *, journal: Journal, now: datetime) -> None:
-    """Brings each tripped cap to a person, once a day."""
+    """Brings each cap or budget that alone held a node back to a person, once a day."""
     tripped: dict[str, list[str]] = {}
     for one in judged:
-        for verdict in one.verdicts:
-            if not verdict.is_allowed and verdict.guard in TELLS_A_PERSON:
-                tripped.setdefault(verdict.guard, []).append(one.decision.node)
+        no = [verdict.guard for verdict in one.verdicts if not verdict.is_allowed]
+        if TELLS_A_PERSON.issuperset(no):
+            for guard in no:
+                tripped.setdefault(guard, []).append(one.decision.node)
     for guard, nodes in tripped.items():
         shown = ", ".join(nodes[:5]) + (f" and {len(nodes) - 5} more" if len(nodes) > 5 else "")
         journal.escalate(

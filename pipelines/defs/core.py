@@ -18,7 +18,7 @@ from features.core_build import (
 )
 from features.incidents import build_incidents
 from features.tables import CORE_INCIDENTS, QUARANTINE
-from pipelines.defs.partitions import ONE_RUN, Partitions, run_span, trailing
+from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
 from pipelines.resources import Installation
 from pipelines.store import Span, TableStore
 
@@ -36,7 +36,7 @@ def core_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
             "raw": dg.AssetIn(["raw", "gpu_telemetry"]),
             "inventory": dg.AssetIn(["core", "inventory"]),
         },
-        partitions_def=partitions.hourly,
+        partitions_def=partitions.data,
         backfill_policy=ONE_RUN,
         group_name="core",
         kinds=KINDS,
@@ -57,10 +57,10 @@ def core_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
     @dg.asset(
         key=["core", "health_events"],
         ins={
-            "raw": dg.AssetIn(["raw", "kernel_log"], partition_mapping=trailing(_BURST)),
+            "raw": dg.AssetIn(["raw", "kernel_log"], partition_mapping=partitions.trailing(_BURST)),
             "inventory": dg.AssetIn(["core", "inventory"]),
         },
-        partitions_def=partitions.hourly,
+        partitions_def=partitions.data,
         backfill_policy=ONE_RUN,
         group_name="core",
         kinds=KINDS,

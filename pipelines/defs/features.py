@@ -10,7 +10,7 @@ import dagster as dg
 import polars as pl
 
 from features.core_tables import CoreTables
-from pipelines.defs.partitions import ONE_RUN, Partitions, run_span, trailing
+from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
 from pipelines.flow import gpu_matrix_of, labels_of
 from pipelines.resources import Installation
 
@@ -19,13 +19,13 @@ KINDS = {"parquet"}
 
 def feature_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
     """The feature and label assets of one installation."""
-    history = trailing(timedelta(days=30))
+    history = partitions.trailing(timedelta(days=30))
 
     @dg.asset(
         key=["features", "gpu_matrix"],
         ins={
             "gpu_telemetry": dg.AssetIn(
-                ["core", "gpu_telemetry"], partition_mapping=trailing(timedelta(days=2))
+                ["core", "gpu_telemetry"], partition_mapping=partitions.trailing(timedelta(days=2))
             ),
             "health_events": dg.AssetIn(["core", "health_events"], partition_mapping=history),
             "jobs": dg.AssetIn(["core", "jobs"]),
@@ -35,7 +35,7 @@ def feature_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
             "topology": dg.AssetIn(["core", "topology"]),
             "maintenance": dg.AssetIn(["core", "maintenance"]),
         },
-        partitions_def=partitions.hourly,
+        partitions_def=partitions.data,
         backfill_policy=ONE_RUN,
         group_name="features",
         kinds=KINDS,

@@ -55,7 +55,7 @@ def model_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
         },
         ins={"matrix": dg.AssetIn(["features", "gpu_matrix"])},
         deps=[dg.AssetKey(["models", "candidate"])],
-        partitions_def=partitions.hourly,
+        partitions_def=partitions.data,
         backfill_policy=ONE_RUN,
         group_name="scores",
         description="Failure scores per GPU and node by the champions; the last hour is published.",

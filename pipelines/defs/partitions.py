@@ -3,6 +3,7 @@
 No asset is defined here.
 """
 
+import math
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -20,29 +21,37 @@ class Partitions:
     """The partitions of one installation.
 
     Attributes:
-        hourly: Data; `as_of` is the end of a partition.
+        data: Data, hourly unless the settings say daily; files are hourly in any case, and
+            `as_of` is the end of an hour.
         daily: Jobs and labels.
+        step: Length of a data partition.
     """
 
-    hourly: dg.HourlyPartitionsDefinition
+    data: dg.TimeWindowPartitionsDefinition
     daily: dg.DailyPartitionsDefinition
+    step: timedelta
+
+    def trailing(self, window: timedelta) -> dg.TimeWindowPartitionMapping:
+        """Maps a data partition to itself and those that reach `window` before each of its hours.
+
+        Args:
+            window: How far before an `as_of` the consumer looks.
+        """
+        # The first as_of of a partition is one hour after its start.
+        before = max(timedelta(0), window - timedelta(hours=1))
+        return dg.TimeWindowPartitionMapping(
+            start_offset=-math.ceil(before / self.step), allow_nonexistent_upstream_partitions=True
+        )
 
 
 def partitions_of(settings: Settings) -> Partitions:
-    """Hours and days from the start of the record, UTC."""
+    """Data partitions and days from the start of the record, UTC."""
     day = settings.start.replace(hour=0)
-    return Partitions(
-        dg.HourlyPartitionsDefinition(start_date=settings.start, end_date=settings.end),
-        dg.DailyPartitionsDefinition(start_date=day, end_date=settings.end),
-    )
-
-
-def trailing(window: timedelta) -> dg.TimeWindowPartitionMapping:
-    """Maps an hour to itself and the hours of the window before its end."""
-    hours = -(-window // timedelta(hours=1))
-    return dg.TimeWindowPartitionMapping(
-        start_offset=-(hours - 1), allow_nonexistent_upstream_partitions=True
-    )
+    daily = dg.DailyPartitionsDefinition(start_date=day, end_date=settings.end)
+    if settings.data_partition == "day":
+        return Partitions(daily, daily, timedelta(days=1))
+    hourly = dg.HourlyPartitionsDefinition(start_date=settings.start, end_date=settings.end)
+    return Partitions(hourly, daily, timedelta(hours=1))
 
 
 def run_span(context: dg.AssetExecutionContext) -> Span:

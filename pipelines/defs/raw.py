@@ -23,7 +23,7 @@ def raw_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
             "gpu_telemetry": dg.AssetOut(key=["raw", "gpu_telemetry"], kinds=KINDS),
             "kernel_log": dg.AssetOut(key=["raw", "kernel_log"], kinds=KINDS),
         },
-        partitions_def=partitions.hourly,
+        partitions_def=partitions.data,
         backfill_policy=ONE_RUN,
         group_name="raw",
         description="GPU samples and kernel log lines of the run's hours, as received.",

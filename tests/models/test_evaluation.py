@@ -13,7 +13,8 @@ from models.evaluation import (
     compare,
     estimate,
     evaluate,
-    resample_weights,
+    group_codes,
+    resample_groups,
     row_metrics,
     top_unit,
 )
@@ -85,12 +86,22 @@ def test_the_interval_holds_the_value_and_narrows_with_entities(many) -> None:
     assert narrow.high - narrow.low < wide.high - wide.low
 
 
-def test_rows_of_one_entity_are_drawn_together() -> None:
-    group = pl.Series(["a", "b", "a", "c"])
-    weights = np.concatenate(list(resample_weights(group, Bootstrap(resamples=50))))
-    assert weights.shape == (50, 4)
-    assert (weights[:, 0] == weights[:, 2]).all()
-    assert (weights[:, [0, 1, 3]].sum(axis=1) == 3).all()
+def test_groups_are_numbered_by_name_whatever_the_order_of_rows() -> None:
+    codes, n_groups = group_codes(pl.Series(["b", "c", "b", "a"]))
+    assert (codes.tolist(), n_groups) == ([1, 2, 1, 0], 3)
+
+
+def test_a_resample_draws_as_many_groups_as_there_are_with_replacement() -> None:
+    drawn = resample_groups(4, Bootstrap(resamples=50))
+    assert drawn.shape == (50, 4)
+    assert (drawn.sum(axis=1) == 4).all()
+    assert drawn.max() > 1
+
+
+def test_the_order_of_rows_changes_no_interval(many) -> None:
+    shuffled = many.sample(fraction=1.0, shuffle=True, seed=3)
+    first, second = (row_metrics(rows, bootstrap=FAST).auc for rows in (many, shuffled))
+    assert (second.low, second.high) == pytest.approx((first.low, first.high))
 
 
 def test_the_same_seed_gives_the_same_interval(many) -> None:

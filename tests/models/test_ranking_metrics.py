@@ -30,6 +30,14 @@ def weighted_rows(draw):
     )
 
 
+def top_10pct(ranked, weights):
+    return precision_at_top(ranked, weights, share=0.1)
+
+
+def recall_10pct(ranked, weights):
+    return recall_at_top(ranked, weights, share=0.1)
+
+
 @given(weighted_rows())
 def test_auc_is_scikit_learns(rows) -> None:
     score, label, weight = rows
@@ -69,6 +77,26 @@ def test_precision_at_the_top_is_the_mean_over_orders_of_ties(rows, k) -> None:
         rank_rows(score, label), np.ones((1, score.size)), share=k / score.size
     )
     assert found[0] == pytest.approx(np.mean(hits), abs=0.12)
+
+
+@given(weighted_rows(), st.integers(1, 6), st.integers(0, 9))
+def test_rows_of_a_group_share_its_weight(rows, n_groups, seed) -> None:
+    score, label, _ = rows
+    rng = np.random.default_rng(seed)
+    group = rng.integers(0, n_groups, score.size)
+    group[0] = n_groups - 1
+    weights = rng.integers(0, 3, (5, n_groups)).astype(np.float64)
+    grouped, alone = rank_rows(score, label, group=group), rank_rows(score, label)
+    for metric in (auc, average_precision, top_10pct, recall_10pct):
+        expected = metric(alone, weights[:, group])
+        assert metric(grouped, weights) == pytest.approx(expected, nan_ok=True)
+
+
+def test_negatives_between_positives_are_counted_together() -> None:
+    score = np.asarray([9.0, 8.0, 7.0, 6.0, 5.0, 4.0])
+    ranked = rank_rows(score, np.asarray([0, 0, 1, 0, 0, 0], dtype=np.int8))
+    assert ranked.rows.sum(axis=1).tolist() == [2, 1, 3]
+    assert ranked.positives.sum(axis=1).tolist() == [0, 1, 0]
 
 
 def test_many_weightings_at_once_are_each_alone() -> None:

@@ -8,12 +8,13 @@ import polars as pl
 import pytest
 
 from features.tables import GPU_SCORES, NODE_SCORES
+from remediation import site as settings
 from remediation.actuators.protocol import Actuator, FakeActuator
 from remediation.cluster import ClusterState, FakeCluster, JobView, NodeView
 from remediation.hook import HookRun, run_once
 from remediation.ledger import Ledger, MemoryLedger
 from remediation.score_source import FakeScoreSource, PublishedScores
-from remediation.site import Burst, Caps, LevelRule, Site, Warning
+from remediation.site import Burst, Caps, LevelRule, Site
 
 START = datetime(2026, 1, 5, 10, tzinfo=UTC)
 TICK = timedelta(minutes=15)
@@ -66,7 +67,7 @@ def open_site(**changes: object) -> Site:
     values = {
         "levels": (LevelRule(level="notify_then_drain"),),
         "caps": Caps(held_percent=100, actions_per_hour=100, per_rack=None),
-        "warning": Warning(n=1, k=1),
+        "warning": settings.Warning(n=1, k=1),
         "burst": Burst(fleet_nodes=1000, component_nodes=1000),
     }
     return Site(**(values | changes))  # type: ignore[arg-type]

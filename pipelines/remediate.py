@@ -1,0 +1,94 @@
+"""Runs the hook in dry run on the latest published scores and the stored core tables.
+
+What is decided and guarded is in `remediation`; a live cluster is never touched from here.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import polars as pl
+
+from features.tables import (
+    CORE_INVENTORY,
+    CORE_JOBS,
+    CORE_NODE_STATES,
+    CORE_TOPOLOGY,
+    DECISIONS,
+)
+from pipelines.settings import Settings
+from pipelines.store import TableStore
+from remediation.actuators.dry_run import DryRunActuator
+from remediation.frame_cluster import FrameClusterReader
+from remediation.hook import HookRun, run_once
+from remediation.ledger_sqlite import SqliteLedger
+from remediation.plan import render_plan
+from remediation.score_source import FolderScoreSource
+from remediation.site import Site, load_site
+
+_DEFAULTS: Final = Site()
+
+
+@dataclass(frozen=True)
+class PlanRun:
+    """A dry run of the hook.
+
+    Attributes:
+        as_of: Moment of the scores it rests on.
+        coverage: Share of GPUs with a score at that moment.
+        decisions: remediation/decisions.
+        text: The plan in words.
+    """
+
+    as_of: datetime
+    coverage: float
+    decisions: pl.DataFrame
+    text: str
+
+
+def plan_on_latest(settings: Settings, *, now: datetime) -> PlanRun:
+    """Decides on the latest published scores, writes the ledger, and changes nothing else.
+
+    Args:
+        settings: The installation.
+        now: The present, UTC; core tables are read as they were then.
+
+    Returns:
+        The plan; its decisions are also stored as remediation/decisions.
+
+    Raises:
+        SourceError: No scores are published, or they cannot be trusted.
+        DataError: A core table is not stored.
+    """
+    store = TableStore(settings.store_root)
+    cluster = FrameClusterReader(
+        as_of=now,
+        node_states=store.read(CORE_NODE_STATES),
+        jobs=store.read(CORE_JOBS),
+        topology=store.read(CORE_TOPOLOGY),
+        inventory=store.read(CORE_INVENTORY),
+        state_without_record="up" if settings.node_states_hold_only_trouble else "unknown",
+    )
+    site = load_site(settings.remediation) if settings.remediation else _DEFAULTS
+    with SqliteLedger(settings.ledger_path) as ledger:
+        run = run_once(
+            scores=FolderScoreSource(settings.scores_dir),
+            cluster=cluster,
+            actuator=DryRunActuator(cluster),
+            ledger=ledger,
+            site=site,
+            clock=lambda: now,
+        )
+    store.write(DECISIONS, run.decisions)
+    return PlanRun(run.published.as_of, _coverage(run), run.decisions, render_plan(run))
+
+
+def dry_run(settings: Settings) -> str:
+    """The plan on the latest scores, in words."""
+    return plan_on_latest(settings, now=datetime.now(UTC)).text
+
+
+def _coverage(run: HookRun) -> float:
+    gpus = run.published.gpu_scores.filter(pl.col("horizon_h") == run.horizon_h)
+    known = gpus.filter(pl.col("status") != "unknown").height
+    return known / gpus.height if gpus.height else 0.0
