@@ -40,6 +40,12 @@ lint: $(STAMP)  ## format, style, types, the arrows between the rooms
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+dev: demo  ## Dagster and MLflow pages of the demo, on loopback
+	FOREWARN_SETTINGS=$(DEMO_DIR)/forewarn.yaml $(BIN)/forewarn dev
+
+bench: $(STAMP)  ## speed as ratios against named peers
+	$(BIN)/python -m benchmarks.run
+
 lock: $(STAMP)  ## resolve requirements.lock anew
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra dev \
 	  --custom-compile-command 'make lock' pyproject.toml --output-file requirements.lock --upgrade

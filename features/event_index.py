@@ -69,7 +69,7 @@ class EventIndex:
         """Sum over a group's events before each moment of the days from event to moment."""
         first, last = self._span(groups, before)
         days = (before - self._origin) / US_PER_DAY
-        return (last - first) * days - (self._sums[last] - self._sums[first])
+        return np.asarray((last - first) * days - (self._sums[last] - self._sums[first]))
 
 
 def group_codes(asked: pl.DataFrame, *others: pl.DataFrame, key: Sequence[str]) -> list[Ints]:

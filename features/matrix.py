@@ -13,6 +13,7 @@ from features.catalogue import FaultCatalogue
 from features.core_tables import CoreTables
 from features.errors import DataError
 from features.event_features import EventSpec, build_events, event_features
+from features.grid import watched_grid
 from features.history_features import (
     HistorySpec,
     build_history,
@@ -90,7 +91,8 @@ def build_gpu_matrix(tables: CoreTables, grid: pl.DataFrame, *, spec: MatrixSpec
     Args:
         tables: Core tables. Telemetry is needed from 48 h before the first `as_of` on, health
             events from 30 days before it, the rest from the beginning; nothing at or after a
-            row's `as_of` enters its features.
+            row's `as_of` enters its features. Give the telemetry of a node's every GPU, also where
+            the grid asks for one: neighbours are compared.
         grid: `entity_kind`, `entity_id`, `node`, `slot`, `as_of` (`features.grid.watched_grid`).
         spec: Which features.
 
@@ -102,7 +104,7 @@ def build_gpu_matrix(tables: CoreTables, grid: pl.DataFrame, *, spec: MatrixSpec
     """
     _check_grid(grid)
     of_part = {
-        "telemetry": lambda: build_telemetry(grid, tables.gpu_telemetry, spec=spec.telemetry),
+        "telemetry": lambda: _telemetry(tables, grid, spec),
         "events": lambda: _events(tables, grid, spec),
         "history": lambda: build_history(
             grid,
@@ -121,6 +123,20 @@ def build_gpu_matrix(tables: CoreTables, grid: pl.DataFrame, *, spec: MatrixSpec
     return GPU_MATRIX.conform(
         matrix.select("entity_id", "as_of", "node", pl.col(names).cast(pl.Float32))
     )
+
+
+def _telemetry(tables: CoreTables, grid: pl.DataFrame, spec: MatrixSpec) -> pl.DataFrame:
+    """Telemetry features; a GPU is compared with all of its node's, asked for or not."""
+    in_place = watched_grid(
+        tables.inventory, grid["as_of"].unique().sort(), unknown_start="watched"
+    )
+    neighbours = in_place.join(grid, on=["node", "as_of"], how="semi").join(
+        grid, on=["entity_id", "as_of"], how="anti"
+    )
+    names = ["entity_id", "node", "as_of"]
+    rows = pl.concat([grid.select(names), neighbours.select(names)])
+    built = build_telemetry(rows, tables.gpu_telemetry, spec=spec.telemetry)
+    return built.head(grid.height)
 
 
 def _events(tables: CoreTables, grid: pl.DataFrame, spec: MatrixSpec) -> pl.DataFrame:

@@ -22,7 +22,7 @@ from features.errors import DataError
 from features.registry import Family, Feature
 from models.evaluation import ScoreKind
 from models.failure_model import feature_values
-from models.prior import HISTORY_PATTERN
+from models.prior import longest_history
 
 RULE_WINDOW = timedelta(hours=24)
 MAX_LOGISTIC_NEGATIVES = 10_000
@@ -134,17 +134,13 @@ def static_rules(rows: pl.DataFrame, *, features: Sequence[Feature]) -> Baseline
 
 
 def history_count(rows: pl.DataFrame, *, features: Sequence[Feature]) -> Baseline:
-    """Ranks by the entity's own incidents over the longest window there is."""
-    counts = [
-        feature
-        for feature in features
-        if feature.family == "history" and HISTORY_PATTERN.fullmatch(feature.name)
-    ]
-    if not counts:
-        return Baseline("history count", "rank", None, "no column own_incident_count_*")
-    longest = max(counts, key=lambda feature: feature.window or timedelta.max)
-    scores = rows[longest.name].cast(pl.Float64).fill_null(0.0)
-    return Baseline("history count", "rank", scores, longest.meaning)
+    """Ranks by the entity's own incidents over the longest time there is."""
+    by_name = {feature.name: feature for feature in features if feature.family == "history"}
+    longest = longest_history(tuple(by_name))
+    if longest is None:
+        return Baseline("history count", "rank", None, "no column own_incident_count")
+    scores = rows[longest].cast(pl.Float64).fill_null(0.0)
+    return Baseline("history count", "rank", scores, by_name[longest].meaning)
 
 
 def last_xid(rows: pl.DataFrame, *, features: Sequence[Feature]) -> Baseline:

@@ -121,6 +121,8 @@ def build_candidate(
         DataError: A part has no rows, or validation too few positives to calibrate on.
     """
     task, names = plan.task, feature_names(features)
+    # In one order, so that float sums, and with them the bundle, do not depend on the given one.
+    matrix, labels = matrix.sort("entity_id", "as_of"), labels.sort("entity_id", "as_of")
     gpu = _split(training_rows(matrix, labels, horizon_h=task.horizon_h), plan)
     node = _split(_node_rows(labels, task), plan)
     model = train(gpu.train, feature_names=names, task=task, spec=plan.spec, valid=gpu.valid)

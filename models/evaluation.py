@@ -236,6 +236,8 @@ def compare(
 ) -> Estimate:
     """Difference of a statistic between two scores on the same rows and the same resamples.
 
+    Against a constant score take `auc`: chance has an average precision above the base rate.
+
     Args:
         rows: `entity_id`, `label`, both score columns and the bootstrap's group column.
         score: The score that is to be better.

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from models.evaluation import Bootstrap, Estimate, compare
-from models.ranking_metrics import average_precision
+from models.ranking_metrics import auc, average_precision
 
 GROUP = "incident_or_entity"
 
@@ -20,7 +20,8 @@ class GateDecision:
 
     Attributes:
         is_accepted: Whether it may become champion.
-        difference: Average precision, candidate minus what it is held against.
+        difference: Average precision, candidate minus champion; area under the ROC curve, less
+            0.5, for a first candidate.
         reason: The decision in words.
     """
 
@@ -42,7 +43,10 @@ def decide(
 ) -> GateDecision:
     """Accepts a candidate that is better beyond chance than the champion, or than no model.
 
-    Resamples draw whole incidents, and whole entities where there was none.
+    Resamples draw whole incidents, and whole entities where there was none. A first candidate is
+    judged by the area under the ROC curve: among few positives a ranking by chance has an average
+    precision above the base rate, and more so in resamples, where positives repeat (of 60 chance
+    scores with 15 incidents each, 19 passed by average precision and 2 by area).
 
     Args:
         rows: Rows neither has seen: `entity_id`, `label`, `incident_id` and the score columns.
@@ -66,7 +70,7 @@ def decide(
         prepared,
         score=candidate,
         other=other,
-        statistic=average_precision,
+        statistic=average_precision if champion else auc,
         bootstrap=Bootstrap(resamples=drawn.resamples, seed=drawn.seed, group=GROUP),
     )
     against = "the champion" if champion else "the base rate"
@@ -78,5 +82,6 @@ def decide(
         )
     is_accepted = difference.low > 0.0
     verdict = "better than" if is_accepted else "not better beyond chance than"
-    reason = f"Average precision is {verdict} {against}: difference {difference}."
+    judged_by = "Average precision" if champion else "Area under the ROC curve"
+    reason = f"{judged_by} is {verdict} {against}: difference {difference}."
     return GateDecision(is_accepted=is_accepted, difference=difference, reason=reason)

@@ -4,7 +4,6 @@ Nothing is fitted to features here; a prior may rank and recommend, never act.
 """
 
 import re
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,7 +26,7 @@ REPEAT_FACTOR = 10.0
 """How much likelier an entity with an earlier incident is to fail; a round figure to rank by,
 for sites report 4 to 40 (Titan's GPUs, Meta's lemon nodes)."""
 
-HISTORY_PATTERN = re.compile(r"own_incident_count(_\d+[a-z])?")
+HISTORY_COUNT = re.compile(r"own_incident_count(?:_(\d+)d)?")
 """The feature that counts an entity's own incidents: over all time, or over a window."""
 
 
@@ -100,12 +99,12 @@ def fit_prior(rows: pl.DataFrame, *, n_incidents: int, tick: timedelta, task: Ta
     return PriorModel(
         task=task,
         rate_per_hour=per_year / (365.25 * 24.0),
-        history_feature=_longest_history(rows.columns),
+        history_feature=longest_history(rows.columns),
         n_incidents=n_incidents,
     )
 
 
-def _longest_history(names: Sequence[str]) -> str | None:
+def longest_history(names: Sequence[str]) -> str | None:
     """The count that looks back furthest."""
     found = [match for name in names if (match := HISTORY_COUNT.fullmatch(name))]
     if not found:

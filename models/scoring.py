@@ -45,7 +45,8 @@ class ScoreLimits:
         sample_age: Column with the age of the newest sample, hours; None: not checked.
         max_sample_age: Oldest newest sample.
         max_unknown_gpus: Share of a node's GPUs that may be unknown.
-        n_explained: Rows explained per model, highest scores first (reasons are costly).
+        n_explained: Rows of the newest moment explained per model, highest scores first (reasons
+            are costly, and those of the past are read by nobody).
         n_reasons: Reasons per row.
     """
 
@@ -194,10 +195,10 @@ def _doubt(matrix: pl.DataFrame, missing: FloatArray, *, limits: ScoreLimits) ->
 
 
 def _reasons(scored: pl.DataFrame, bundle: ModelBundle, *, limits: ScoreLimits) -> pl.Series:
-    """Reasons of the highest scores; an empty list for the rest."""
+    """Reasons of the newest moment's highest scores; an empty list for the rest."""
     top = (
         scored.with_row_index(_ROW)
-        .filter(pl.col("score").is_not_null())
+        .filter(pl.col("score").is_not_null(), pl.col("as_of") == pl.col("as_of").max())
         .sort(["score", "entity_id", "as_of"], descending=[True, False, False])
         .head(limits.n_explained)
     )

@@ -41,6 +41,11 @@ class Task:
 class TrainSpec:
     """How boosters are trained.
 
+    The defaults suit sites with tens of incidents, each seen in some twenty rows that resemble
+    each other: small trees, large leaves, few features at a time. Chosen on rolling origins of
+    the demo's first 17 days (20 to 34 incidents, 24 h): average precision 0.086, against 0.047
+    for 200 trees of 31 leaves.
+
     Attributes:
         num_leaves: Leaves per tree, at most 64.
         learning_rate: Shrinkage per tree.
@@ -59,12 +64,12 @@ class TrainSpec:
         min_incidents: Fewer incidents than this is a cold start.
     """
 
-    num_leaves: int = 31
+    num_leaves: int = 7
     learning_rate: float = 0.05
-    rounds: int = 200
-    min_data_in_leaf: int = 50
-    lambda_l2: float = 5.0
-    feature_fraction: float = 0.6
+    rounds: int = 100
+    min_data_in_leaf: int = 200
+    lambda_l2: float = 20.0
+    feature_fraction: float = 0.3
     bagging_fraction: float = 0.8
     seeds: tuple[int, ...] = (1,)
     negative_share: float = 1.0

@@ -21,7 +21,7 @@ from features.tables import (
     READS,
 )
 from models.bundle import ModelBundle
-from models.evaluation import Evaluation, RowMetrics
+from models.evaluation import Estimate, Evaluation, RowMetrics
 from models.event_metrics import EventMetrics, incidents_by_entity
 from models.fault_types import FaultTypeMetrics
 from models.registry import RegisteredVersion
@@ -43,6 +43,8 @@ from pipelines.store import Span, TableStore
 BEFORE: Final = timedelta(days=3)
 AFTER: Final = timedelta(hours=6)
 
+_REFERENCES: Final = ("always", "never", "oracle")
+_ESTIMATE: Final = TypeAdapter(Estimate)
 _EVALUATION: Final = TypeAdapter(Evaluation)
 _ROWS: Final = TypeAdapter(RowMetrics)
 _EVENTS: Final = TypeAdapter(EventMetrics)
@@ -115,8 +117,14 @@ def _evaluation(
         return Missing("the champion has no model card, or the settings no split")
     test = _EVALUATION.validate_python(card["test"])
     events = {kind: _EVENTS.validate_python(one) for kind, one in card["events"].items()}
+    gains = {name: _ESTIMATE.validate_python(one) for name, one in card.get("gains", {}).items()}
     baselines = [
-        Method(name=name, role="baseline", rows=_ROWS.validate_python(values))
+        Method(
+            name=name,
+            role="reference" if name in _REFERENCES else "baseline",
+            rows=_ROWS.validate_python(values),
+            gain=gains.get(name),
+        )
         for name, values in card["baselines"].items()
     ]
     model = Method(name="Forewarn", role="model", rows=test.all_rows, events=events.get("node"))
@@ -174,14 +182,21 @@ def _classes(
 def _timeline(
     store: TableStore, bundle: ModelBundle, gpu_scores: pl.DataFrame, incidents: pl.DataFrame
 ) -> GpuTimeline | Missing:
-    """The GPU whose score was highest in the horizon before its incident."""
+    """The GPU whose score rose most before its incident, against the days before that."""
     task = bundle.model.task
     lead = pl.col("start") - pl.col("as_of")
+    is_in_time = lead.is_between(task.lead, task.embargo, closed="left")
+    is_earlier = lead.is_between(task.embargo, task.embargo + BEFORE, closed="left")
     before = (
         gpu_scores.select("entity_id", "as_of", "score")
         .join(incidents.filter(pl.col("entity_kind") == "gpu"), on="entity_id")
-        .filter(lead >= task.lead, lead < task.embargo, pl.col("score").is_not_null())
-        .sort("score", "entity_id", "as_of", descending=[True, False, False])
+        .group_by("incident_id", "entity_id", "node", "start", "fault_type")
+        .agg(
+            rise=pl.col("score").filter(is_in_time).max()
+            - pl.col("score").filter(is_earlier).median()
+        )
+        .filter(pl.col("rise").is_not_null())
+        .sort("rise", "incident_id", descending=[True, False])
     )
     if before.is_empty():
         return Missing("no incident of a GPU with scores before it in the test time")
@@ -203,7 +218,7 @@ def _timeline(
         scores=gpu_scores.filter(near, pl.col("entity_id") == gpu).select("as_of", "score"),
         threshold=policy.threshold if policy else None,
         chosen_because=(
-            "the highest score before an incident in the test time: the best case, not the "
+            "its score rose most before an incident in the test time: the best case, not the "
             "typical one"
         ),
         health_events=events.filter(

@@ -53,14 +53,15 @@ class Method:
 
     Attributes:
         name: Name in words: "Forewarn", "history count", ...
-        role: model or baseline.
+        role: model; baseline: what the model must beat; reference: what no one could (the oracle)
+            or would want to (always, never), shown in the table alone.
         rows: Row by row; curve and reliability are drawn where present.
         events: Alerts against incidents, where the method gives alerts.
         gain: Average precision of the model minus this one's, on the same resamples.
     """
 
     name: str
-    role: Literal["model", "baseline"]
+    role: Literal["model", "baseline", "reference"]
     rows: RowMetrics
     events: EventMetrics | None = None
     gain: Estimate | None = None

@@ -49,7 +49,7 @@ def alerts_of(
 
     Args:
         above: Nodes above in this tick.
-        earlier: Nodes above in earlier ticks; rows of this tick are ignored.
+        earlier: Nodes above in earlier ticks; rows of this tick give way to `above`.
         site: n, k and the tick.
     """
     boots = {one.node: (one.boot_id, one.as_of) for one in above}
@@ -58,7 +58,6 @@ def alerts_of(
         for one in earlier
         if one.node in boots and one.boot_id == boots[one.node][0]
     }
-    rows = {key: score for key, score in rows.items() if key[1] < boots[key[0]][1]}
     rows |= {(one.node, one.as_of): one.score for one in above}
     frame = pl.DataFrame(
         [(node, as_of, score) for (node, as_of), score in rows.items()],

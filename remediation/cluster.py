@@ -4,8 +4,7 @@ Nothing is read here: `remediation.frame_cluster` builds the state from core tab
 actuators re-read single nodes.
 """
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -13,9 +12,6 @@ from typing import Literal, Protocol
 
 from features.errors import DataError
 from remediation.reasons import is_ours
-
-# Node names come from logs. Schedulers read `ALL`, commas and brackets as many nodes.
-_ONE_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 NodeState = Literal["up", "drain", "down", "unknown"]
 Owner = Literal["none", "forewarn", "other"]
@@ -121,20 +117,28 @@ class ClusterState:
                 found.setdefault(node, []).append(job)
         return {node: tuple(jobs) for node, jobs in found.items()}
 
+    @cached_property
+    def names_by_rack(self) -> Mapping[str | None, frozenset[str]]:
+        """The nodes of each rack; those of unknown rack are under None."""
+        return _grouped((node.rack, node.name) for node in self.nodes)
+
+    @cached_property
+    def names_by_partition(self) -> Mapping[str | None, frozenset[str]]:
+        """The nodes of each partition; a node may be in several."""
+        return _grouped(
+            (partition, node.name) for node in self.nodes for partition in node.partitions
+        )
+
     def jobs_on(self, node: str) -> tuple[JobView, ...]:
         """The jobs running on a node."""
         return self.jobs_by_node.get(node, ())
 
 
-def is_plain_node_name(name: str) -> bool:
-    """Whether a name can only mean one node.
-
-    >>> is_plain_node_name("gpu-07.rack2"), is_plain_node_name("gpu[1-99]")
-    (True, False)
-    >>> is_plain_node_name("ALL")
-    False
-    """
-    return bool(_ONE_NODE.fullmatch(name)) and name.lower() != "all"
+def _grouped(pairs: Iterable[tuple[str | None, str]]) -> dict[str | None, frozenset[str]]:
+    found: dict[str | None, set[str]] = {}
+    for place, name in pairs:
+        found.setdefault(place, set()).add(name)
+    return {place: frozenset(names) for place, names in found.items()}
 
 
 class ClusterReader(Protocol):

@@ -1,206 +1,245 @@
-"""What the ledger says about the present: nodes held, intents left open, actions, alerts, bursts.
+"""What the ledger's entries mean at present: who is held, what is settled, open, failed or paused.
 
-Pure folds over entries; nothing is written or read here.
+Pure: entries are read and written in `remediation.hook`; the cluster is not looked at.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final, Self
 
-import polars as pl
-
-from features.contracts import UTC_TIME
 from remediation.actuators.protocol import EFFECTIVE
 from remediation.ledger import Entry
 
-HOLD_KINDS: Final = ("intent", "result", "released")
-SIGNAL_KINDS: Final = ("observed", "escalation", "acknowledged")
+STATE_KINDS: Final = ("intent", "result", "released", "escalation", "acknowledged")
+"""Kinds that say how things stand; they are read whole, for a node may be held for weeks."""
 
-ALERT_SCHEMA: Final = pl.Schema(
-    {"entity_id": pl.String(), "as_of": UTC_TIME, "score": pl.Float64()}
-)
+RATE_WINDOW: Final = timedelta(hours=1)
+ATTEMPTS_WINDOW: Final = timedelta(hours=24)
+_OPEN: Final = "open"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A node that the ledger says we hold.
+
+    Attributes:
+        intent_key: The intent it was taken with.
+        action: How.
+        boot_id: Instance and boot that was taken; None: unknown.
+        since: When.
+    """
+
+    intent_key: str
+    action: str
+    boot_id: str | None
+    since: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hold:
-    """A node that one of our intents took, or may have taken.
+    """A stop of automation after a burst.
 
     Attributes:
-        intent_key: The intent.
-        decision_id: Its decision.
-        node: Node.
-        boot_id: Boot it was taken at.
-        action: What was done.
-        since: When it was intended.
-        is_open: Whether the intent has no result, so that nobody knows.
-        until: End of a dry run's hold; None: until it is released.
+        scope: `fleet`, `rack r1`, `switch s1`.
+        nodes: The nodes that made it.
+        text: What happened, in words.
+        until: When it ends by itself.
+        is_acknowledged: Whether a person has ended it.
     """
 
-    intent_key: str
-    decision_id: str
+    scope: str
+    nodes: tuple[str, ...]
+    text: str
+    until: datetime
+    is_acknowledged: bool
+
+    def is_active(self, now: datetime) -> bool:
+        """Whether it stops automation at `now`."""
+        return not self.is_acknowledged and now < self.until
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A node at or above the threshold in one tick.
+
+    Attributes:
+        node: Node.
+        boot_id: Its boot then; None: unknown.
+        as_of: The tick.
+        score: The score.
+    """
+
     node: str
     boot_id: str | None
-    action: str
-    since: datetime
-    is_open: bool
-    until: datetime | None
+    as_of: datetime
+    score: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerView:
-    """The ledger as of now, for one actuator.
+    """How things stand for one actuator.
 
     Attributes:
-        holds: Nodes held, by name.
-        acted_at: Times of the actions that were, or may have been, carried out.
-        settled: Decision ids that were carried out.
-        attempts: Intents by decision id.
-        given_back: When a node we held was last found returned by someone else.
+        held: Nodes we hold.
+        settled: Action carried out, by decision id.
+        tries: Intents written, by decision id.
+        open_intents: Intents without result, in order.
+        ambiguous: Why a node must be left alone until a person has looked, by node.
+        acted_at: When nodes were acted on; tries that surely changed nothing do not count.
+        failed: Tries that came to nothing within `ATTEMPTS_WINDOW`, by node.
+        undrained: When someone else returned a node that we held.
+        holds: Stops after bursts, ended ones included.
     """
 
-    holds: Mapping[str, Hold] = field(default_factory=dict)
+    held: Mapping[str, Held] = field(default_factory=dict)
+    settled: Mapping[str, str] = field(default_factory=dict)
+    tries: Mapping[str, int] = field(default_factory=dict)
+    open_intents: tuple[Entry, ...] = ()
+    ambiguous: Mapping[str, str] = field(default_factory=dict)
     acted_at: tuple[datetime, ...] = ()
-    settled: frozenset[str] = frozenset()
-    attempts: Mapping[str, int] = field(default_factory=dict)
-    given_back: Mapping[str, datetime] = field(default_factory=dict)
+    failed: Mapping[str, int] = field(default_factory=dict)
+    undrained: Mapping[str, datetime] = field(default_factory=dict)
+    holds: tuple[Hold, ...] = ()
+
+
+def escalation_key(about: str) -> str:
+    """Key of the escalation about a thing, such as an intent's key."""
+    return f"escalation:{about}"
+
+
+def view_of(
+    entries: Iterable[Entry], *, actuator: str, now: datetime, would_hold: timedelta
+) -> LedgerView:
+    """Reads how things stand out of the entries.
+
+    Args:
+        entries: Entries of `STATE_KINDS`, in order.
+        actuator: Only its entries count, so that dry runs and real ones never mix.
+        now: The present.
+        would_hold: How long a node that a dry run would have taken counts as held.
+    """
+    own = [entry for entry in entries if entry.actuator == actuator]
+    answers = {
+        kind: {entry.refers_to: entry for entry in own if entry.kind == kind}
+        for kind in ("result", "released", "acknowledged")
+    }
+    taken = [_Taken.of(entry, answers) for entry in own if entry.kind == "intent"]
+    ambiguous = {one.node: _why_unclear(one.intent, one.result) for one in taken if one.is_unclear}
+    return LedgerView(
+        held={one.node: _held(one.intent) for one in taken if one.is_held(now, would_hold)},
+        settled={
+            str(one.intent.decision_id): one.intent.body["action"]
+            for one in taken
+            if one.status in EFFECTIVE
+        },
+        tries=Counter(str(one.intent.decision_id) for one in taken),
+        open_intents=tuple(one.intent for one in taken if one.result is None),
+        ambiguous=ambiguous,
+        acted_at=tuple(one.intent.recorded_at for one in taken if one.status != "not_done"),
+        failed=_failed(taken, since=now - ATTEMPTS_WINDOW),
+        undrained=_undrained(answers["released"].values()),
+        holds=_holds(own, answers["acknowledged"]),
+    )
+
+
+def observed_of(entries: Iterable[Entry], *, actuator: str) -> tuple[Observed, ...]:
+    """The nodes above the threshold in earlier ticks.
+
+    Args:
+        entries: Entries of kind `observed`.
+        actuator: Only its entries count.
+    """
+    return tuple(
+        Observed(node, boot_id, datetime.fromisoformat(entry.body["as_of"]), score)
+        for entry in entries
+        if entry.kind == "observed" and entry.actuator == actuator
+        for node, boot_id, score in entry.body["above"]
+    )
+
+
+def observed_body(above: Sequence[Observed], *, as_of: datetime) -> dict[str, Any]:
+    """The body of an `observed` entry; `observed_of` reads it back."""
+    return {
+        "as_of": as_of.isoformat(),
+        "above": [[one.node, one.boot_id, one.score] for one in above],
+    }
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """An intent with what answers it."""
+
+    intent: Entry
+    result: Entry | None
+    is_released: bool
+    is_acknowledged: bool
+
+    @classmethod
+    def of(cls, intent: Entry, answers: Mapping[str, Mapping[str | None, Entry]]) -> Self:
+        return cls(
+            intent,
+            answers["result"].get(intent.key),
+            is_released=intent.key in answers["released"],
+            is_acknowledged=escalation_key(intent.key) in answers["acknowledged"],
+        )
 
     @property
-    def open_holds(self) -> tuple[Hold, ...]:
-        """Holds whose outcome is unknown, oldest first."""
-        return tuple(
-            sorted((hold for hold in self.holds.values() if hold.is_open), key=lambda h: h.since)
-        )
+    def node(self) -> str:
+        return str(self.intent.node)
+
+    @property
+    def status(self) -> str:
+        return _OPEN if self.result is None else str(self.result.body["status"])
+
+    @property
+    def is_unclear(self) -> bool:
+        return self.status in (_OPEN, "ambiguous") and not self.is_acknowledged
+
+    def is_held(self, now: datetime, would_hold: timedelta) -> bool:
+        if self.status == "would_do":
+            return now < self.intent.recorded_at + would_hold
+        return self.is_unclear or (self.status == "done" and not self.is_released)
 
 
-def view_ledger(entries: Iterable[Entry], *, actuator: str, now: datetime) -> LedgerView:
-    """Folds intents, results and releases.
-
-    Args:
-        entries: Entries of `HOLD_KINDS`, in order.
-        actuator: Only entries of this actuator count: a dry run holds nothing for a real one.
-        now: The present, which ends a dry run's holds.
-    """
-    intents: dict[str, Entry] = {}
-    results: dict[str, Entry] = {}
-    released: dict[str, Entry] = {}
-    for entry in entries:
-        if entry.actuator != actuator:
-            continue
-        if entry.kind == "intent":
-            intents[entry.key] = entry
-        elif entry.kind == "result" and entry.refers_to:
-            results[entry.refers_to] = entry
-        elif entry.kind == "released" and entry.refers_to:
-            released[entry.refers_to] = entry
-    in_force = {
-        key: intent
-        for key, intent in intents.items()
-        if key not in results or results[key].body["status"] in EFFECTIVE
-    }
-    holds = [
-        _hold(intent, results.get(key)) for key, intent in in_force.items() if key not in released
-    ]
-    given_back: dict[str, datetime] = {}
-    for entry in released.values():
-        if entry.node and entry.body["by"] == "other":
-            given_back[entry.node] = entry.recorded_at
-    return LedgerView(
-        holds={h.node: h for h in holds if h.until is None or now < h.until},
-        acted_at=tuple(intent.recorded_at for intent in in_force.values()),
-        settled=frozenset(
-            intent.decision_id or "" for key, intent in in_force.items() if key in results
-        ),
-        attempts=Counter(intent.decision_id or "" for intent in intents.values()),
-        given_back=given_back,
-    )
-
-
-def _hold(intent: Entry, result: Entry | None) -> Hold:
-    body = intent.body
-    until = result.body.get("held_until") if result else None
-    return Hold(
+def _held(intent: Entry) -> Held:
+    return Held(
         intent_key=intent.key,
-        decision_id=intent.decision_id or "",
-        node=intent.node or "",
-        boot_id=body["before"]["boot_id"],
-        action=body["action"],
+        action=intent.body["action"],
+        boot_id=intent.body["boot_id"],
         since=intent.recorded_at,
-        is_open=result is None,
-        until=datetime.fromisoformat(until) if until else None,
     )
 
 
-def alerts_seen(entries: Iterable[Entry], *, horizon_h: int) -> pl.DataFrame:
-    """The scores above the threshold that earlier runs saw.
+def _why_unclear(intent: Entry, result: Entry | None) -> str:
+    said = f"{intent.body['action']} of {intent.recorded_at:%Y-%m-%d %H:%M} UTC"
+    if result is None:
+        return f"{said} was begun and has no result: nobody knows whether it was done"
+    return f"{said} ended unclear: {result.body['detail']}"
 
-    A change of model or of fault type does not start the count anew.
 
-    Args:
-        entries: Entries of kind `observed`; several of one as_of count once.
-        horizon_h: Only scores of this horizon.
-
-    Returns:
-        `entity_id` (node), `as_of`, `score`, sorted, one row per node and moment.
-    """
-    rows = [
-        {"entity_id": node, "as_of": datetime.fromisoformat(body["as_of"]), "score": score}
-        for entry in entries
-        if entry.kind == "observed" and (body := entry.body)["horizon_h"] == horizon_h
-        for node, score in body["above"].items()
-    ]
-    return (
-        pl.DataFrame(rows, schema=ALERT_SCHEMA)
-        .unique(["entity_id", "as_of"], keep="last", maintain_order=True)
-        .sort("entity_id", "as_of")
+def _failed(taken: Iterable[_Taken], *, since: datetime) -> dict[str, int]:
+    return Counter(
+        one.node for one in taken if one.status == "not_done" and one.intent.recorded_at > since
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stop:
-    """Automation stopped by a burst, until a person acknowledges it or its time is over.
-
-    Attributes:
-        key: The escalation in the ledger.
-        scope: `fleet`, or the component, such as `rack r7`.
-        nodes: Nodes it stops; None: every node.
-        text: Why, in words.
-    """
-
-    key: str
-    scope: str
-    nodes: frozenset[str] | None
-    text: str
-
-    def covers(self, node: str) -> bool:
-        """Whether it stops action on a node."""
-        return self.nodes is None or node in self.nodes
+def _undrained(released: Iterable[Entry]) -> dict[str, datetime]:
+    return {
+        str(entry.node): entry.recorded_at for entry in released if entry.body["why"] == "undrained"
+    }
 
 
-def stops_in_force(
-    entries: Iterable[Entry], *, now: datetime, hold_for: timedelta
-) -> tuple[Stop, ...]:
-    """Bursts that earlier runs escalated and nobody acknowledged.
-
-    Args:
-        entries: Entries of `SIGNAL_KINDS`, in order.
-        now: The present.
-        hold_for: How long one stops automation at most.
-    """
-    raised: dict[str, Entry] = {}
-    for entry in entries:
-        if entry.kind == "escalation" and entry.body.get("rule") == "burst":
-            raised[entry.key] = entry
-        elif entry.kind == "acknowledged" and entry.refers_to:
-            raised.pop(entry.refers_to, None)
+def _holds(own: Sequence[Entry], acknowledged: Mapping[str | None, Entry]) -> tuple[Hold, ...]:
     return tuple(
-        Stop(
-            key=entry.key,
+        Hold(
             scope=entry.body["scope"],
-            nodes=None if entry.body["scope"] == "fleet" else frozenset(entry.body["nodes"]),
+            nodes=tuple(entry.body["nodes"]),
             text=entry.body["text"],
+            until=datetime.fromisoformat(entry.body["until"]),
+            is_acknowledged=entry.key in acknowledged,
         )
-        for entry in raised.values()
-        if now < entry.recorded_at + hold_for
+        for entry in own
+        if entry.kind == "escalation" and entry.body["why"] == "burst"
     )

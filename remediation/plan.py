@@ -65,7 +65,7 @@ def _head(run: HookRun, scores: Sequence[NodeScore]) -> list[str]:
         f"Scores   {_time(tick.as_of)}, next {run.horizon_h} h, hold until {until}",
         f"Model    {plain(tick.model_version)}, trained on {tick.trained_on} data",
         f"Cluster  {len(states)} nodes ({by_state}), {run.n_manageable} manageable",
-        f"Known    {n_known} scored, {n_prior} by prior, {n_unknown} unknown, not healthy",
+        f"Known    {n_known} scored, {n_prior} by prior, {n_unknown} unknown",
     ]
 
 

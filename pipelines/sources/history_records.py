@@ -103,13 +103,12 @@ def _read_csv(
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise SourceError(f"{path} is UTF-16. Save it as UTF-8 and read it again.")
     text = content.decode("utf-8-sig", errors="replace")
-    quoting = csv.QUOTE_MINIMAL if file.quote is not None else csv.QUOTE_NONE
     # The lines keep their ends: a quoted field may hold some.
     rows = csv.reader(
         text.splitlines(keepends=True),
         delimiter=file.delimiter,
         quotechar=file.quote,
-        quoting=quoting,
+        quoting=csv.QUOTE_MINIMAL if file.quote is not None else csv.QUOTE_NONE,
     )
     try:
         header = [name.strip() for name in next(rows, [])]

@@ -31,9 +31,7 @@ class DryRunActuator:
 
     def drain(self, order: Order) -> Outcome:
         """As in `Actuator`; nothing is done."""
-        has_notice = order.action == "checkpoint_then_drain"
-        detail = f"requeues after {order.notice_minutes:.0f} minutes' notice" if has_notice else ""
-        return Outcome(status="would_do", detail=detail, commands=hold_commands(order))
+        return Outcome(status="would_do", commands=hold_commands(order))
 
     def undrain(self, order: Order) -> Outcome:
         """As in `Actuator`; nothing is done."""

@@ -140,6 +140,32 @@ def test_planned_work_and_our_own_drains_are_no_incidents(reason: str) -> None:
     assert found(states=(down(0, 30, reason, state="drain"),)).is_empty()
 
 
+def test_a_reboot_in_planned_work_is_no_incident_but_a_broken_gpu_is() -> None:
+    work = down(0, 30, "scheduled maintenance", state="drain")
+    assert found(states=(work, down(30, 40, "Not responding"))).is_empty()
+    broken = found(states=(work, down(30, 40, "gpu fallen off the bus")))
+    assert brief(broken) == [("node", "n", at(30), at(40), "off_bus")]
+
+
+def test_a_node_taken_out_late_for_the_fault_of_its_gpu_is_the_gpus_incident() -> None:
+    incidents = found(event(0, 48), states=(down(60, 90, "Xid 48", state="drain"),))
+    assert brief(incidents) == [("gpu", "g", at(0), at(90), "hbm_uncorrectable")]
+
+
+def test_a_later_reason_of_the_same_outage_is_not_counted_twice() -> None:
+    states = (down(2, 40, "Not responding"), down(40, 80, "waiting for a part"))
+    incidents = found(event(0, 79), states=states)
+    assert brief(incidents) == [("gpu", "g", at(0), at(80), "off_bus")]
+
+
+def test_a_job_that_ended_with_its_only_node_is_evidence_where_no_state_tells() -> None:
+    job = {"job_id": "1", "attempt": 0, "nodes": ["n"], "end": at(5), "end_state": "NODE_FAIL"}
+    assert brief(found(jobs=(job,))) == [("node", "n", at(5), None, "host")]
+    told = found(jobs=(job,), states=(down(6, 30, "IB port down"),))
+    assert brief(told) == [("node", "n", at(6), at(30), "nic_fabric")]
+    assert found(jobs=(job | {"nodes": ["n", "m"]},)).is_empty()
+
+
 def test_incident_ids_are_stable_and_carry_the_catalogue_version() -> None:
     first, second = found(event(0, 48)), found(event(0, 48), event(600, 74))
     assert first["incident_id"][0] == second["incident_id"][0]

@@ -141,6 +141,27 @@ def test_a_node_answers_for_its_gpus() -> None:
     assert label_of(0, kind="node", incidents=elsewhere) == (0, None)
 
 
+def test_a_gpu_cannot_be_watched_while_its_node_is_dead() -> None:
+    dead = [incident(-1, 1, entity="n", kind="node")]
+    assert label_of(0, incidents=dead) == (None, "in_incident")
+    assert label_of(2, incidents=dead) == (0, None)
+
+
+def test_an_open_incident_ends_when_the_gpu_is_put_in_anew() -> None:
+    stays = [stay(-50, -9), stay(-5, None)]
+    assert label_of(0, stays=stays, incidents=[incident(-9, None)]) == (0, None)
+
+
+def test_a_swap_of_gpus_does_not_end_the_watch_of_a_node() -> None:
+    stays = [stay(-9, 2, gpu="g"), stay(2, None, gpu="h")]
+    assert label_of(0, kind="node", stays=stays) == (0, None)
+
+
+def test_an_incident_that_names_no_node_counts_for_the_node_of_its_stay() -> None:
+    nameless = incident(2, 3) | {"node": None}
+    assert label_of(0, kind="node", incidents=[nameless], stays=[stay(-9, 2)]) == (1, None)
+
+
 def test_a_gpu_does_not_answer_for_its_node() -> None:
     assert label_of(0, incidents=[incident(2, 3, entity="n", kind="node")]) == (0, None)
 
@@ -176,10 +197,20 @@ whole = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
-@given(incidents=whole, works=whole, stay_end=st.integers(1, 9), end=st.integers(1, 9))
+@settings(max_examples=100, deadline=None)
+@given(
+    incidents=whole,
+    works=whole,
+    stay_end=st.integers(1, 9),
+    end=st.integers(1, 9),
+    kind=st.sampled_from(["gpu", "node"]),
+)
 def test_labels_agree_with_an_hourly_walk(
-    incidents: list[tuple[int, int]], works: list[tuple[int, int]], stay_end: int, end: int
+    incidents: list[tuple[int, int]],
+    works: list[tuple[int, int]],
+    stay_end: int,
+    end: int,
+    kind: str,
 ) -> None:
     got = label_of(
         0,
@@ -187,6 +218,7 @@ def test_labels_agree_with_an_hourly_walk(
         works=[work(s, s + n) for s, n in works],
         stays=[stay(-50, stay_end)],
         end=end,
+        kind=kind,
     )
     assert got == oracle(incidents, works, stay_end, end)
 
@@ -205,6 +237,11 @@ def test_the_grid_holds_who_is_in_place() -> None:
     ]
     watched = watched_grid(inventory, [at(1)], unknown_start="watched")
     assert watched["entity_id"].to_list() == ["a", "b"]
+
+
+def test_a_stay_is_over_at_its_end() -> None:
+    inventory = fill(CORE_INVENTORY, stay(0, 2))
+    assert watched_grid(inventory, [at(0), at(2)])["as_of"].to_list() == [at(0)]
 
 
 def test_as_of_times_end_before_the_end() -> None:

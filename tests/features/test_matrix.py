@@ -157,7 +157,7 @@ def matrix(tables: CoreTables, *hours: float) -> pl.DataFrame:
     return build_gpu_matrix(tables, grid, spec=SPEC)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 10_000), other=st.integers(0, 10_000))
 def test_nothing_at_or_after_as_of_enters_any_feature(seed: int, other: int) -> None:
     past = random_tables(seed, -30, -0.01)
@@ -187,16 +187,39 @@ def test_ends_that_lie_ahead_change_nothing() -> None:
     assert running.equals(matrix(replace(tables, incidents=repaired), 0))
 
 
-@settings(max_examples=10, deadline=None)
+@pytest.mark.parametrize("hours", [0, 3])
+def test_a_stay_or_place_that_begins_at_as_of_or_later_changes_nothing(hours: float) -> None:
+    past = random_tables(8, -30, -0.1)
+    stay = {"gpu_uuid": "new", "node": "n1", "slot": "0", "valid_from": at(hours)}
+    place = {"node": "n1", "level": "rack", "place": "rn2", "valid_from": at(hours)}
+    later = replace(
+        past,
+        inventory=pl.concat([past.inventory, fill(CORE_INVENTORY, [stay])]),
+        topology=pl.concat([past.topology, fill(CORE_TOPOLOGY, [place])]),
+    )
+    grid = watched_grid(past.inventory, [at(0)])
+    assert build_gpu_matrix(later, grid, spec=SPEC).equals(matrix(past, 0))
+
+
+@settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_an_hour_alone_gives_the_rows_that_many_hours_give(seed: int) -> None:
     tables = random_tables(seed, -60, 6)
-    together = matrix(tables, *range(-3, 4))
-    alone = pl.concat([matrix(tables, hour) for hour in range(-3, 4)])
+    hours = (-3, 0, 0.25, 2)  # one is off the others' grid
+    together = matrix(tables, *hours)
+    alone = pl.concat([matrix(tables, hour) for hour in hours])
     assert together.equals(alone)
 
 
-@settings(max_examples=10, deadline=None)
+@pytest.mark.parametrize("gpu", GPUS)
+def test_a_gpu_alone_gives_the_row_that_all_gpus_give(gpu: str) -> None:
+    tables = random_tables(7, -30, 6)
+    grid = watched_grid(tables.inventory, [at(0)])
+    alone = build_gpu_matrix(tables, grid.filter(pl.col("entity_id") == gpu), spec=SPEC)
+    assert alone.equals(matrix(tables, 0).filter(pl.col("entity_id") == gpu))
+
+
+@settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_telemetry_older_than_two_days_is_not_needed(seed: int) -> None:
     tables = random_tables(seed, -90, 0)
@@ -225,6 +248,19 @@ def test_a_site_with_a_history_alone_has_history_features_alone() -> None:
     )
     grid = watched_grid(only.inventory, [at(0)])
     assert build_gpu_matrix(only, grid, spec=spec).height == len(GPUS)
+
+
+def test_a_gpu_is_compared_with_the_others_of_its_node_and_not_with_itself() -> None:
+    inventory = fill(
+        CORE_INVENTORY,
+        [{"gpu_uuid": g, "node": "n1", "slot": g, "valid_from": at(-99)} for g in GPUS],
+    )
+    temps = zip(GPUS, (40.0, 42.0, 50.0, 60.0), strict=True)
+    samples = [sample(g, -0.5, 0) | {"gpu_temp_c": temp} for g, temp in temps]
+    tables = CoreTables(inventory=inventory, gpu_telemetry=fill(CORE_GPU_TELEMETRY, samples))
+    z = dict(matrix(tables, 0).select("entity_id", "gpu_temp_c_peer_z_1h").rows())
+    # The others of d: 40, 42, 50; median 42, median deviation 2.
+    assert z["d"] == pytest.approx((60 - 42) / (1.4826 * 2))
 
 
 def test_unknown_is_null_and_never_zero() -> None:

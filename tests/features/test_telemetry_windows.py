@@ -124,7 +124,8 @@ def test_a_counter_that_falls_was_reset_and_an_unknown_value_is_skipped(
     rows = pl.DataFrame(
         {"entity_id": ["g"], "node": ["n"], "as_of": [T0]}, schema_overrides={"as_of": UTC_US}
     )
-    got = build_telemetry(rows, frame, spec=TelemetrySpec()).row(0, named=True)
+    spec = TelemetrySpec(gauges=(), counters=("pcie_replay_count",), peer_gauges=())
+    got = build_telemetry(rows, frame, spec=spec).row(0, named=True)
     known = [(m, x) for m, x in given_counts if x is not None]
     for name, reach in (("1h", 60), ("24h", 1440)):
         steps = []

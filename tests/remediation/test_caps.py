@@ -1,6 +1,7 @@
 """The counting guards: borders one by one, and as a law over whole runs."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -45,6 +46,27 @@ def test_g02_one_node_per_rack(kit):
     world = kit.world(dict.fromkeys("abcd", 0.9), nodes=nodes, site=kit.site(caps=caps))
     world.run()
     assert sorted(world.acted_on) == ["a", "d"]
+
+
+def test_g02_the_share_of_a_partition_is_its_own(kit):
+    nodes = (
+        *(kit.node(f"p{i}", partitions=("p",)) for i in range(4)),
+        *(kit.node(f"q{i}", partitions=("q",)) for i in range(4)),
+    )
+    caps = Caps(held_percent=100, partition_percent=25, per_rack=None, actions_per_hour=9)
+    world = kit.world({one.name: 0.9 for one in nodes}, nodes=nodes, site=kit.site(caps=caps))
+    world.run()
+    assert sorted(world.acted_on) == ["p0", "q0"]
+
+
+def test_g02_a_held_node_that_is_gone_may_be_in_any_rack(kit):
+    caps = Caps(held_percent=100, actions_per_hour=9, per_rack=1)
+    world = kit.world({"a": 0.9, "b": 0.1}, site=kit.site(caps=caps))
+    world.run()
+    state = world.cluster.state
+    world.cluster.state = replace(state, nodes=tuple(n for n in state.nodes if n.name != "a"))
+    run = world.next_tick({"b": 0.9})
+    assert run.judged[0].blocked_by == ("cap_rack: 1 held of 1 allowed in rack rack-b",)
 
 
 def test_g02_nodes_of_unknown_rack_count_as_one_rack(kit):

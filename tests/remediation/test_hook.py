@@ -215,6 +215,12 @@ def test_g11_a_node_that_changed_since_it_was_read_is_not_touched(kit, changes):
         def read(self):
             return seen
 
+    class Careless(FakeActuator):
+        def drain(self, order):
+            self.orders.append(order)
+            return Outcome(status="done")
+
+    world.actuator = Careless(world.cluster)
     run = world.run(cluster=Stale())
     (outcome,) = run.outcomes.values()
     assert outcome.status == "not_done"
@@ -262,6 +268,30 @@ def test_g13_g15_an_unclear_result_stops_that_node_tells_and_does_not_starve_oth
     assert any(said.startswith("clear_record") for said in by_node["a"].blocked_by)
 
 
+def test_g13_an_unclear_node_that_is_up_is_not_taken_for_undrained(kit):
+    world = kit.world({"a": 0.95})
+    world.actuator = Broken(world.cluster)
+    world.run()
+    world.next_tick({"a": 0.95})
+    assert world.ledger.entries(kinds=("released",)) == ()
+
+
+def test_tries_that_surely_changed_nothing_do_not_use_up_the_rate(kit):
+    site = kit.site(caps=Caps(held_percent=100, per_rack=None, actions_per_hour=1))
+    world = kit.world({"a": 0.95, "b": 0.9}, site=site)
+    world.actuator = Broken(world.cluster)
+    world.actuator.error = DataError("refused")
+    world.run()
+    assert world.acted_on == ["b"]
+    world.actuator = Broken(world.cluster)
+    world.actuator.error = DataError("refused")
+    world.now += timedelta(minutes=50)
+    world.next_tick({"a": 0.95})
+    world.actuator = FakeActuator(world.cluster)
+    world.next_tick({"a": 0.95})
+    assert world.acted_on == ["a"]
+
+
 def test_g13_what_a_person_has_looked_at_may_be_tried_again(kit):
     world = kit.world({"a": 0.95})
     world.actuator = Broken(world.cluster)
@@ -303,6 +333,21 @@ def test_g13_a_ledger_that_fails_stops_the_run_before_the_act(kit):
     world.ledger.append = full
     with pytest.raises(LedgerError, match="disk full"):
         world.run()
+    assert world.acted_on == []
+
+
+def test_g13_an_intent_that_another_run_wrote_is_left_to_that_run(kit):
+    world = kit.world({"a": 0.9})
+    append = world.ledger.append
+
+    def late(new):
+        if new.kind == "intent":
+            append(new)
+        return append(new)
+
+    world.ledger.append = late
+    (outcome,) = world.run().outcomes.values()
+    assert (outcome.status, outcome.detail) == ("not_done", "another run is doing it")
     assert world.acted_on == []
 
 

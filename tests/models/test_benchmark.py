@@ -1,0 +1,249 @@
+"""Rules of the rolling-origin benchmark: what is trained on, what is tested, who is counted."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+import pytest
+
+from features.core_tables import CoreTables
+from features.errors import DataError
+from features.history_features import HistorySpec
+from features.tables import CORE_INCIDENTS, CORE_INVENTORY, CORE_TOPOLOGY
+from models.benchmark import (
+    MODEL,
+    BenchmarkProtocol,
+    BenchmarkResult,
+    benchmark_rows,
+    run_protocol,
+    shuffled_labels,
+)
+from models.evaluation import Bootstrap
+from models.specs import TrainSpec
+from models.training import TooFewIncidentsError
+
+T0 = datetime(2024, 1, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+N_NODES = 40
+MONTH = 30
+LATE, LEAVER, REPEATER = "gpu-1", "gpu-3", "gpu-5"
+
+
+def at(days: float) -> datetime:
+    return T0 + timedelta(days=days)
+
+
+PROTOCOL = BenchmarkProtocol(
+    name="small",
+    first_as_of=at(30),
+    every=MONTH * DAY,
+    data_end=at(700),
+    lead=timedelta(0),
+    horizon_h=MONTH * 24,
+    origins=(at(360), at(450)),
+    test=90 * DAY,
+    old_before=at(100),
+    place_level="cage",
+    history=HistorySpec(windows=(30 * DAY, 365 * DAY), scopes=("own",), ordinal_levels=("cage",)),
+    train=TrainSpec(rounds=20, min_data_in_leaf=5, lambda_l2=1.0, min_incidents=5),
+    bootstrap=Bootstrap(resamples=20),
+)
+
+
+def incident(gpu: int, day: float, fault_type: str = "off_bus") -> dict[str, object]:
+    return {
+        "incident_id": f"{gpu}@{day}",
+        "entity_kind": "gpu",
+        "entity_id": f"gpu-{gpu}",
+        "node": f"n{gpu:02d}",
+        "start": at(day),
+        "end": at(day),
+        "fault_type": fault_type,
+        "evidence": "made up",
+        "detected_by": "test",
+        "catalogue_version": "t1",
+    }
+
+
+@pytest.fixture(scope="module")
+def tables() -> CoreTables:
+    """Forty nodes of one GPU in two cages; those of the odd, upper cage fail, each in turn."""
+    stays = [
+        {
+            "gpu_uuid": f"gpu-{i}",
+            "node": f"n{i:02d}",
+            "slot": "0",
+            "batch": None,
+            "valid_from": at(200 if f"gpu-{i}" == LATE else 0),
+            "valid_to": at(395) if f"gpu-{i}" == LEAVER else None,
+        }
+        for i in range(N_NODES)
+    ]
+    upper = [i for i in range(1, N_NODES, 2)]
+    incidents = [
+        incident(upper[(3 * month + k) % len(upper)], 30 + MONTH * month + 10 + k, fault)
+        for month in range(22)
+        for k, fault in enumerate(("off_bus", "hbm_uncorrectable", "off_bus"))
+    ]
+    incidents += [incident(5, day) for day in (365, 400, 425)]
+    names = CORE_INVENTORY.schema.names()
+    return CoreTables(
+        inventory=pl.DataFrame(
+            [{**dict.fromkeys(names), **stay} for stay in stays], schema=CORE_INVENTORY.schema
+        ),
+        topology=pl.DataFrame(
+            [
+                {
+                    "node": f"n{i:02d}",
+                    "level": "cage",
+                    "place": str(i % 2),
+                    "valid_from": None,
+                    "valid_to": None,
+                }
+                for i in range(N_NODES)
+            ],
+            schema=CORE_TOPOLOGY.schema,
+        ),
+        incidents=pl.DataFrame(incidents, schema=CORE_INCIDENTS.schema),
+    )
+
+
+@pytest.fixture(scope="module")
+def result(tables) -> BenchmarkResult:
+    rows, features = benchmark_rows(tables, PROTOCOL)
+    return run_protocol(rows, features, protocol=PROTOCOL)
+
+
+def test_no_snapshot_is_taken_whose_horizon_passes_the_end_of_the_record(tables):
+    rows, _ = benchmark_rows(tables, replace(PROTOCOL, data_end=at(120)))
+    assert rows["as_of"].unique().sort().to_list() == [at(30), at(60), at(90)]
+    assert "data_end" not in rows["censored_by"].to_list()
+
+
+def test_a_model_is_trained_on_rows_whose_horizon_ends_by_its_origin(tables, result):
+    rows, _ = benchmark_rows(tables, PROTOCOL)
+    for window in result.windows:
+        known = rows.filter(
+            pl.col("as_of") + MONTH * DAY <= window.origin, pl.col("label").is_not_null()
+        )
+        assert window.n_train == known.height
+        assert window.n_train_positive == known["label"].sum()
+
+
+def test_what_happens_from_the_origin_on_changes_neither_training_rows_nor_their_labels(tables):
+    origin = PROTOCOL.origins[0]
+    later = replace(
+        tables,
+        incidents=tables.incidents.filter(pl.col("start") < origin),
+        inventory=tables.inventory.with_columns(
+            pl.when(pl.col("valid_to") < origin).then("valid_to").alias("valid_to")
+        ),
+    )
+    is_train = pl.col("as_of") + MONTH * DAY <= origin
+    before, after = (benchmark_rows(t, PROTOCOL)[0].filter(is_train) for t in (tables, later))
+    assert before.height > 0
+    assert after.equals(before, null_equal=True)
+
+
+def test_the_test_rows_begin_at_the_origin_and_end_before_its_test_time(tables, result):
+    rows, _ = benchmark_rows(tables, PROTOCOL)
+    for window in result.windows:
+        inside = rows.filter(
+            pl.col("as_of") >= window.origin, pl.col("as_of") < window.origin + PROTOCOL.test
+        )
+        metrics = window.metrics()
+        assert metrics.n_rows + metrics.n_unlabelled == inside.height
+
+
+def test_a_fleet_with_a_weak_cage_is_ranked_and_with_dealt_labels_it_is_not(tables, result):
+    rows, features = benchmark_rows(tables, PROTOCOL)
+    dealt = run_protocol(shuffled_labels(rows, seed=1), features, protocol=PROTOCOL)
+    for window, chance in zip(result.windows, dealt.windows, strict=True):
+        assert window.metrics().auc.value > 0.75
+        assert chance.metrics().auc.value < 0.68  # 3 positives in 40 per moment: wide by nature
+
+
+def test_dealing_labels_keeps_how_many_fail_at_each_moment(tables):
+    rows, _ = benchmark_rows(tables, PROTOCOL)
+    dealt = shuffled_labels(rows, seed=1)
+    by_moment = [
+        frame.group_by("as_of").agg(pl.col("label").sum()).sort("as_of") for frame in (rows, dealt)
+    ]
+    assert by_moment[0].equals(by_moment[1])
+    assert not dealt["label"].equals(rows["label"])
+    untouched = [name for name in rows.columns if name not in dealt_columns()]
+    assert dealt.select(untouched).equals(rows.select(untouched))
+
+
+def dealt_columns() -> set[str]:
+    return {"label", "fault_type", "incident_id", "censored_by"}
+
+
+def test_populations_leave_out_whom_they_say(result):
+    window = result.windows[0]
+    everyone = window.metrics("all")
+    assert window.top_unit == REPEATER
+    assert window.metrics("without the top unit").n_entities == everyone.n_entities - 1
+    assert window.metrics("old batch").n_entities == everyone.n_entities - 1  # the late one
+    untouched = window.metrics("old, no earlier incident")
+    assert 0 < untouched.n_entities < window.metrics("old batch").n_entities
+
+
+def test_who_left_is_unlabelled_and_in_one_population_a_negative(result):
+    everyone = result.windows[0].metrics("all")
+    with_leavers = result.windows[0].metrics("leavers count as negatives")
+    assert everyone.n_unlabelled == 1
+    assert with_leavers.n_rows == everyone.n_rows + 1
+    assert with_leavers.n_positive == everyone.n_positive
+
+
+def test_baselines_stand_beside_the_model_in_every_population(result):
+    for window in result.windows:
+        of_population: dict[str, set[str]] = {}
+        for row in window.rows:
+            of_population.setdefault(row.population, set()).add(row.scorer)
+        assert all(
+            scorers >= {MODEL, "age", "place", "base rate", "history count"}
+            for scorers in of_population.values()
+        )
+
+
+def test_the_baseline_of_places_is_learned_before_the_origin(tables):
+    # From the first origin on the lower cage fails in place of the upper one.
+    origin = PROTOCOL.origins[0]
+    swapped = tables.incidents.with_columns(
+        pl.when(pl.col("start") >= origin)
+        .then(pl.col("entity_id").replace({f"gpu-{i}": f"gpu-{i ^ 1}" for i in range(N_NODES)}))
+        .otherwise("entity_id")
+        .alias("entity_id")
+    )
+    rows, features = benchmark_rows(replace(tables, incidents=swapped), PROTOCOL)
+    protocol = replace(PROTOCOL, origins=(origin,))
+    window = run_protocol(rows, features, protocol=protocol).windows[0]
+    assert window.metrics(scorer="place").auc.value < 0.4
+
+
+def test_an_origin_without_a_row_after_it_is_refused(tables):
+    rows, features = benchmark_rows(tables, PROTOCOL)
+    with pytest.raises(DataError, match="no labelled row in the 90 d after 2026-01-01"):
+        run_protocol(
+            rows, features, protocol=replace(PROTOCOL, origins=(datetime(2026, 1, 1, tzinfo=UTC),))
+        )
+
+
+def test_an_origin_with_too_few_incidents_before_it_is_refused(tables):
+    rows, features = benchmark_rows(tables, PROTOCOL)
+    with pytest.raises(TooFewIncidentsError):
+        run_protocol(rows, features, protocol=replace(PROTOCOL, origins=(at(60),)))
+
+
+def test_asking_for_a_scorer_that_is_not_there_says_so(result):
+    with pytest.raises(DataError, match="no 'crystal ball' on 'all'"):
+        result.windows[0].metrics(scorer="crystal ball")
+
+
+def test_fault_types_of_one_kind_are_not_told_apart(tables):
+    one_kind = tables.incidents.with_columns(pl.lit("off_bus").alias("fault_type"))
+    rows, features = benchmark_rows(replace(tables, incidents=one_kind), PROTOCOL)
+    window = run_protocol(rows, features, protocol=PROTOCOL).windows[0]
+    assert window.fault_types.value is None

@@ -1,0 +1,104 @@
+"""The Titan record by the product's own tables, features and trainer: the figures it must reach."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from features.core_tables import CoreTables
+from features.grid import watched_grid
+from features.matrix import build_gpu_matrix
+from models.benchmark import BenchmarkResult, benchmark_rows, run_protocol, shuffled_labels
+from pipelines.benchmark import MAPPINGS, load_protocol, read_benchmark_tables, run_benchmark
+from pipelines.sources.history import read_history
+
+DATA = Path(__file__).parents[2] / "../shared/data/titan"
+RECORD = DATA / "gpu_lifetimes_until_2018.csv"
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not RECORD.is_file(), reason="the Titan record (../shared/data/titan) is not here"
+    ),
+]
+
+LEAST_AUC = {"2016-01-01": 0.82, "2016-07-01": 0.79, "2017-01-01": 0.82, "2017-07-01": 0.84}
+
+
+@pytest.fixture(scope="module")
+def tables() -> CoreTables:
+    return read_benchmark_tables(load_protocol("titan"), DATA)
+
+
+@pytest.fixture(scope="module")
+def result() -> BenchmarkResult:
+    return run_benchmark("titan", data_dir=DATA)
+
+
+def test_every_record_is_accounted_for_and_events_without_an_insert_time_count():
+    read = read_history(RECORD, MAPPINGS / "titan.yaml", ingested_at=datetime.now(UTC))
+    account = read.reads.row(0, named=True)
+    kept = account["n_parsed"] + account["n_skipped"] + account["n_quarantined"]
+    assert account["n_read"] == kept == 33_578
+    raw = pl.read_csv(RECORD).filter(pl.col("event").is_not_null())
+    services = (DATA / "service_nodes.txt").read_text()
+    raw = raw.filter(~pl.col("location").map_elements(lambda n: n in services.split(), pl.Boolean))
+    without_insert = raw.filter(pl.col("insert").is_null())
+    incidents = read.table("core/incidents")
+    assert incidents.height == raw.unique(["serial", "remove", "event"]).height
+    found = without_insert.join(
+        incidents.select(serial="entity_id", remove=pl.col("start").dt.to_string("iso:strict")),
+        on="serial",
+        how="semi",
+    )
+    assert found.height == without_insert.height > 1_000
+
+
+@pytest.mark.parametrize(("place", "origin"), list(enumerate(LEAST_AUC)))
+def test_each_window_reaches_the_figures_asked_for(result, place, origin):
+    window = result.windows[place]
+    assert f"{window.origin:%Y-%m-%d}" == origin
+    for population in ("all", "leavers count as negatives", "without the top unit"):
+        model = window.metrics(population)
+        assert model.auc.value >= LEAST_AUC[origin] - (0.005 if population != "all" else 0)
+        for baseline in ("age", "place", "history count", "base rate"):
+            other = window.metrics(population, baseline)
+            assert model.auc.value > other.auc.value + 0.05, baseline
+            assert model.average_precision.value > other.average_precision.value, baseline
+
+
+def test_no_result_is_too_good_to_be_true(result):
+    for window in result.windows:
+        assert window.metrics().auc.value < 0.9
+        assert 0.4 < window.fault_types.value < 0.6
+
+
+def test_with_dealt_labels_the_model_ranks_by_chance(tables):
+    settings = load_protocol("titan")
+    protocol = settings.protocol("titan")
+    rows, features = benchmark_rows(tables, protocol)
+    dealt = shuffled_labels(rows, seed=1)
+    for window in run_protocol(dealt, features, protocol=protocol).windows:
+        assert window.metrics().auc.value == pytest.approx(0.5, abs=0.06)
+
+
+@pytest.mark.parametrize("day", ["2016-01-22", "2017-07-15"])
+def test_what_the_record_says_of_as_of_and_later_changes_no_feature(tables, day):
+    as_of = datetime.fromisoformat(day).replace(tzinfo=UTC)
+    known = replace(
+        tables,
+        incidents=tables.incidents.filter(pl.col("start") < as_of),
+        inventory=tables.inventory.filter(pl.col("valid_from") < as_of).with_columns(
+            pl.when(pl.col("valid_to") < as_of).then("valid_to").alias("valid_to")
+        ),
+    )
+    spec = load_protocol("titan").protocol("titan").features
+    grid = watched_grid(known.inventory, [as_of])
+    # The record itself may show a GPU in two places; only rows both grids hold are compared.
+    grid = grid.join(watched_grid(tables.inventory, [as_of]), on=grid.columns, how="semi")
+    assert grid.height > 15_000
+    whole, cut = (build_gpu_matrix(source, grid, spec=spec) for source in (tables, known))
+    assert cut.equals(whole, null_equal=True)
