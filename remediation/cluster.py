@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from features.errors import DataError
 from remediation.reasons import is_ours
+
+_Place = TypeVar("_Place", str, str | None)
 
 NodeState = Literal["up", "drain", "down", "unknown"]
 Owner = Literal["none", "forewarn", "other"]
@@ -123,7 +125,7 @@ class ClusterState:
         return _grouped((node.rack, node.name) for node in self.nodes)
 
     @cached_property
-    def names_by_partition(self) -> Mapping[str | None, frozenset[str]]:
+    def names_by_partition(self) -> Mapping[str, frozenset[str]]:
         """The nodes of each partition; a node may be in several."""
         return _grouped(
             (partition, node.name) for node in self.nodes for partition in node.partitions
@@ -134,8 +136,8 @@ class ClusterState:
         return self.jobs_by_node.get(node, ())
 
 
-def _grouped(pairs: Iterable[tuple[str | None, str]]) -> dict[str | None, frozenset[str]]:
-    found: dict[str | None, set[str]] = {}
+def _grouped(pairs: Iterable[tuple[_Place, str]]) -> dict[_Place, frozenset[str]]:
+    found: dict[_Place, set[str]] = {}
     for place, name in pairs:
         found.setdefault(place, set()).add(name)
     return {place: frozenset(names) for place, names in found.items()}

@@ -44,6 +44,8 @@ class GuardContext:
         stopped_by: Why automation is stopped; None: it is not.
         alerts: Nodes that are alerts by the warning policy.
         manageable: Nodes that the hook may manage (`manageable_nodes`).
+        n_manageable_in: How many of them are in each partition; counted once, for a burst asks
+            thousands of times.
         held: Nodes we hold, by the ledger, the cluster, and this run so far.
         n_recent: Actions within the last hour, this run's included.
         record: How things stand by the ledger.
@@ -57,6 +59,7 @@ class GuardContext:
     stopped_by: str | None
     alerts: frozenset[str]
     manageable: frozenset[str]
+    n_manageable_in: Mapping[str, int]
     held: frozenset[str]
     n_recent: int
     record: LedgerView
@@ -79,6 +82,13 @@ def manageable_nodes(cluster: ClusterState, *, site: Site, now: datetime) -> fro
         and not matches(node.name, site.deny)
         and not _windows(node.name, site=site, now=now)
     )
+
+
+def count_by_partition(cluster: ClusterState, names: frozenset[str]) -> dict[str, int]:
+    """How many of some nodes are in each partition; a node counts in each of its own."""
+    return {
+        partition: len(members & names) for partition, members in cluster.names_by_partition.items()
+    }
 
 
 def passes(guard: str, reason: str) -> Verdict:

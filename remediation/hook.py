@@ -26,7 +26,15 @@ from remediation.alerts import above_now, alerts_of, lookback, new_bursts
 from remediation.caps import CAPS, TELLS_A_PERSON
 from remediation.cluster import ClusterReader, ClusterState, NodeView
 from remediation.decision import Decision, Judged, decisions_frame, touches_node
-from remediation.guards import GUARDS, Guard, GuardContext, judge, manageable_nodes, settled
+from remediation.guards import (
+    GUARDS,
+    Guard,
+    GuardContext,
+    count_by_partition,
+    judge,
+    manageable_nodes,
+    settled,
+)
 from remediation.journal import Clock, Journal
 from remediation.ledger import Ledger
 from remediation.ledger_view import RATE_WINDOW, STATE_KINDS, LedgerView, observed_of, view_of
@@ -195,6 +203,7 @@ def _look(
         stopped_by=stopped_by(site),
         alerts=alerts_of(above, earlier, site=site),
         manageable=manageable,
+        n_manageable_in=count_by_partition(state, manageable),
         held=frozenset({*ours, *view.held}),
         n_recent=0,
         record=replace(view, holds=holds),

@@ -152,10 +152,11 @@ def observed_of(entries: Iterable[Entry], *, actuator: str) -> tuple[Observed, .
         actuator: Only its entries count.
     """
     return tuple(
-        Observed(node, boot_id, datetime.fromisoformat(entry.body["as_of"]), score)
+        Observed(node, boot_id, datetime.fromisoformat(body["as_of"]), score)
         for entry in entries
         if entry.kind == "observed" and entry.actuator == actuator
-        for node, boot_id, score in entry.body["above"]
+        for body in (entry.body,)
+        for node, boot_id, score in body["above"]
     )
 
 

@@ -46,6 +46,7 @@ def context(kit) -> GuardContext:
         stopped_by=None,
         alerts=frozenset({"a"}),
         manageable=frozenset({"a", "b"}),
+        n_manageable_in={},
         held=frozenset(),
         n_recent=0,
         record=LedgerView(),

@@ -1,0 +1,104 @@
+"""Rules of the Dagster definitions: what is served, and that an hour alone equals a day's hour."""
+
+import warnings
+from datetime import UTC, datetime
+from pathlib import Path
+
+import dagster as dg
+import polars as pl
+import pytest
+import yaml
+from dagster_shared.utils.warnings import BetaWarning
+
+from features.tables import CORE_GPU_TELEMETRY, CORE_HEALTH_EVENTS, GPU_MATRIX, TABLE_BY_KEY
+from pipelines.definitions import build_definitions
+from pipelines.demo import SAMPLES
+from pipelines.store import TableStore
+
+NOW = datetime(2026, 1, 31, 0, 2, tzinfo=UTC)
+ASSETS = """
+core/gpu_telemetry core/health_events core/incidents core/inventory core/jobs core/maintenance
+core/node_states core/topology features/gpu_matrix features/labels models/candidate
+monitoring/quarantine monitoring/reads raw/gpu_telemetry raw/incidents raw/job_log raw/kernel_log
+raw/node_states scores/gpu_scores scores/node_scores
+""".split()
+
+
+def definitions(folder: Path, data_partition: str) -> dg.Definitions:
+    folder.mkdir(exist_ok=True)
+    path = folder / "forewarn.yaml"
+    settings = {
+        "site": "test",
+        "inputs": str(SAMPLES / "inputs.yaml"),
+        "data_root": "data",
+        "start": "2026-01-01T00:00:00+00:00",
+        "end": "2026-01-31T00:00:00+00:00",
+        "data_partition": data_partition,
+    }
+    path.write_text(yaml.safe_dump(settings))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BetaWarning)  # as in pipelines.demo
+        return build_definitions(path, now=NOW)
+
+
+def test_the_assets_are_these(tmp_path: Path) -> None:
+    graph = definitions(tmp_path, "hour").resolve_asset_graph()
+    keys = ["/".join(key.path) for key in graph.get_all_asset_keys()]
+    assert sorted(keys) == ASSETS
+    stored = [key for key in keys if not key.startswith("models/")]
+    assert set(stored) <= set(TABLE_BY_KEY)
+
+
+@pytest.mark.parametrize(("cut", "n"), [("hour", 720), ("day", 30)])
+def test_partitions_follow_the_settings(tmp_path: Path, cut: str, n: int) -> None:
+    graph = definitions(tmp_path, cut).resolve_asset_graph()
+    partitions = graph.get(dg.AssetKey(["raw", "gpu_telemetry"])).partitions_def
+    assert partitions is not None
+    assert len(partitions.get_partition_keys()) == n
+
+
+def materialize(folder: Path, cut: str, *spans: tuple[str, str]) -> TableStore:
+    served = definitions(folder, cut)
+    everything = list(served.assets or [])
+    store = TableStore(folder / "data" / "tables")
+    runs = [
+        (["raw/node_states"], None),
+        *((["raw/gpu_telemetry", "core/gpu_telemetry", "core/health_events"], s) for s in spans),
+    ]
+    for names, span in runs:
+        selection = dg.AssetSelection.assets(*(name.split("/") for name in names))
+        with warnings.catch_warnings(), dg.DagsterInstance.ephemeral() as instance:
+            warnings.simplefilter("ignore")  # Dagster's own deprecations, not ours to fix
+            tags = {}
+            if span:
+                tags = {
+                    "dagster/asset_partition_range_start": span[0],
+                    "dagster/asset_partition_range_end": span[1],
+                }
+            result = dg.materialize(
+                everything,
+                selection=selection.required_multi_asset_neighbors(),
+                instance=instance,
+                resources=served.resources,
+                run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+                tags=tags,
+            )
+        assert result.success
+    return store
+
+
+@pytest.mark.slow
+def test_an_hour_alone_gives_the_rows_that_the_whole_day_gives(tmp_path: Path) -> None:
+    day = materialize(tmp_path / "day", "day", ("2026-01-30", "2026-01-30"))
+    hours = materialize(
+        tmp_path / "hour",
+        "hour",
+        ("2026-01-30-22:00", "2026-01-30-22:00"),
+        ("2026-01-30-23:00", "2026-01-30-23:00"),
+    )
+    for table in (CORE_GPU_TELEMETRY, CORE_HEALTH_EVENTS):
+        alone = hours.read(table)
+        whole = day.read(table).filter(pl.col("ts") >= datetime(2026, 1, 30, 22, tzinfo=UTC))
+        assert alone.equals(whole), table.asset_key
+    assert hours.read(CORE_GPU_TELEMETRY)["gpu_uuid"].n_unique() == 128
+    assert not hours.has(GPU_MATRIX)
