@@ -101,6 +101,7 @@ def _settings() -> dict[str, Any]:
         "horizons_h": [24],
         "trained_on": "synthetic",
         "alert_budget_per_1000_node_days": 150.0,
+        "switch_level": "leaf_switch",
         "data_partition": "day",
         "node_states_hold_only_trouble": True,
         "remediation": SITE_FILE,
@@ -135,6 +136,8 @@ def _run_hook(settings: Settings, *, site_file: Path, say: Callable[[str], None]
         "horizon_h": settings.horizons_h[0],
         "levels": [{"level": "notify_then_drain"}],
         "caps": {"held_percent": 15.0},
+        # At 60 times the usual failure rate, half of the nodes above the threshold is a usual day.
+        "burst": {"fleet_percent": 80.0, "component_nodes": 6},
         "warning": {
             "threshold": policy.threshold,
             "n": policy.n,

@@ -56,7 +56,7 @@ def publish_scores(
         "as_of": as_of.isoformat(),
         "published_at": published_at.isoformat(),
         "expires_at": (as_of + ttl).isoformat(),
-        "model_version": str(node_scores["model_version"][0]),
+        "model_versions": _models(gpu_scores, node_scores),
         "trained_on": trained_on,
         "files": files,
         "coverage": gpu_scores.filter(pl.col("status") != "unknown").height / gpu_scores.height,
@@ -73,6 +73,18 @@ def _only(column: str, *frames: pl.DataFrame) -> object:
             f"scores: one tick has one {column}, got {found[:5]}. Publish ticks one by one."
         )
     return found[0]
+
+
+def _models(*frames: pl.DataFrame) -> dict[str, str]:
+    """The model of each horizon."""
+    pairs = pl.concat(frame.select("horizon_h", "model_version") for frame in frames).unique()
+    repeated = pairs.filter(pl.col("horizon_h").is_duplicated())
+    if not repeated.is_empty():
+        raise DataError(
+            f"scores: one tick has one model per horizon, got {sorted(repeated.rows())}. "
+            f"Publish ticks one by one."
+        )
+    return {str(horizon): version for horizon, version in sorted(pairs.iter_rows())}
 
 
 def _write_tick(

@@ -67,6 +67,7 @@ def plan_on_latest(settings: Settings, *, now: datetime) -> PlanRun:
         jobs=store.read(CORE_JOBS),
         topology=store.read(CORE_TOPOLOGY),
         inventory=store.read(CORE_INVENTORY),
+        switch_level=settings.switch_level,
         state_without_record="up" if settings.node_states_hold_only_trouble else "unknown",
     )
     site = load_site(settings.remediation) if settings.remediation else _DEFAULTS

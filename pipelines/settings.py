@@ -52,6 +52,7 @@ class Settings(_Strict):
         remediation: Site file of the hook; None: its defaults.
         fault_catalogue: CSV of fault rules; None: the shipped one.
         score_ttl_minutes: How long published scores stay valid.
+        switch_level: What the topology calls the switch that a node hangs on.
         data_partition: How Dagster cuts data assets: `hour` for a site that ingests hourly, `day`
             for a history that is loaded once (a partition costs Dagster 40 ms of event log).
         node_states_hold_only_trouble: Whether a node that the node states say nothing about is up
@@ -73,6 +74,7 @@ class Settings(_Strict):
     remediation: Path | None = None
     fault_catalogue: Path | None = None
     score_ttl_minutes: int = Field(default=30, gt=0)
+    switch_level: str = "switch"
     data_partition: Literal["hour", "day"] = "hour"
     node_states_hold_only_trouble: bool = False
 

@@ -63,7 +63,7 @@ def _head(run: HookRun, scores: Sequence[NodeScore]) -> list[str]:
     return [
         first,
         f"Scores   {_time(tick.as_of)}, next {run.horizon_h} h, hold until {until}",
-        f"Model    {plain(tick.model_version)}, trained on {tick.trained_on} data",
+        f"Model    {plain(tick.model_versions.get(run.horizon_h, 'none'))}, trained on {tick.trained_on} data",
         f"Cluster  {len(states)} nodes ({by_state}), {run.n_manageable} manageable",
         f"Known    {n_known} scored, {n_prior} by prior, {n_unknown} unknown",
     ]
@@ -82,12 +82,18 @@ def _ranking(run: HookRun, scores: Sequence[NodeScore]) -> list[str]:
             plain(score.node),
             f"{score.score:.1%}" + (" prior" if score.status == "prior" else ""),
             (score.fault_type or "unknown").replace("_", " "),
-            _short(next(iter(reasons.get(score.node) or ()), "no reason given")),
+            _short(_top_reason(reasons.get(score.node) or ())),
         )
         for place, score in enumerate(ranked, start=1)
     ]
     title = f"Highest risk, {len(ranked)} of {len(known)}"
     return [title, *_aligned([("#", "node", "score", "fault", "top reason"), *table])]
+
+
+def _top_reason(reasons: Sequence[str]) -> str:
+    """What raised the score; the name of the leading GPU only where nothing else is said."""
+    said = [reason for reason in reasons if not reason.startswith("leading GPU:")]
+    return next(iter((*said, *reasons)), "no reason given")
 
 
 def _done(run: HookRun) -> list[str]:

@@ -133,7 +133,7 @@ def decide_unscored(
             status="unknown",
             status_reason="no score was published for it",
             fault_type=None,
-            model_version=published.model_version,
+            model_version=published.model_versions.get(site.horizon_h, "none"),
             trained_on=published.trained_on,
         )
         for node in sorted(state.nodes, key=lambda node: node.name)

@@ -5,6 +5,7 @@ Who publishes is not known here; whether scores have expired is judged by a guar
 
 import hashlib
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -28,7 +29,7 @@ class PublishedScores:
     Attributes:
         as_of: Moment of the scores.
         expires_at: From then on they say nothing about the present.
-        model_version: Model that gave them.
+        model_versions: Model that gave them, by horizon in hours.
         trained_on: synthetic or real.
         node_scores: scores/node_scores, every horizon.
         gpu_scores: scores/gpu_scores, every horizon.
@@ -36,7 +37,7 @@ class PublishedScores:
 
     as_of: datetime
     expires_at: datetime
-    model_version: str
+    model_versions: Mapping[int, str]
     trained_on: str
     node_scores: pl.DataFrame
     gpu_scores: pl.DataFrame
@@ -102,7 +103,7 @@ class _Latest(_Strict):
     as_of: AwareDatetime
     published_at: AwareDatetime
     expires_at: AwareDatetime
-    model_version: str = Field(min_length=1)
+    model_versions: dict[int, str] = Field(min_length=1)
     trained_on: Literal["synthetic", "real"]
     files: _Files
     coverage: float = Field(ge=0, le=1)
@@ -143,7 +144,7 @@ class FolderScoreSource:
         return PublishedScores(
             as_of=latest.as_of,
             expires_at=latest.expires_at,
-            model_version=latest.model_version,
+            model_versions=latest.model_versions,
             trained_on=latest.trained_on,
             node_scores=self._read_table(NODE_SCORES, latest.files.node_scores, latest),
             gpu_scores=self._read_table(GPU_SCORES, latest.files.gpu_scores, latest),
@@ -200,9 +201,15 @@ def _check_rows(
     if not rejects.is_empty():
         rule, count, example = rejects.row(0)
         raise SourceError(f"{path}: {count} rows break {rule!r}, such as {example}. {_AGAIN}")
+    models = dict(frame.select("horizon_h", "model_version").unique().sort(pl.all()).iter_rows())
+    wrong = {h: v for h, v in models.items() if latest.model_versions.get(h) != v}
+    if wrong:
+        raise SourceError(
+            f"{path}: models by horizon are {wrong}, {LATEST} says {latest.model_versions}. "
+            f"{_AGAIN}"
+        )
     for column, expected in (
         ("as_of", latest.as_of),
-        ("model_version", latest.model_version),
         ("trained_on", latest.trained_on),
     ):
         others = frame.filter(pl.col(column) != expected)

@@ -99,7 +99,9 @@ def _from_iso(values: pl.Series, file: FileFormat, *, where: str) -> Times:
     ahead = pl.select(
         pl.when(offset == "Z").then(0).otherwise(hours * 60 + sign * minutes)
     ).to_series()
-    fixed = pl.select(wall.dt.replace_time_zone("UTC") - pl.duration(minutes=pl.lit(ahead))).to_series()
+    fixed = pl.select(
+        wall.dt.replace_time_zone("UTC") - pl.duration(minutes=pl.lit(ahead))
+    ).to_series()
     utc = pl.select(pl.coalesce(fixed, local.utc)).to_series()
     return Times(utc, pl.select(pl.coalesce(refused, local.refused)).to_series())
 

@@ -50,7 +50,7 @@ def published(
     return PublishedScores(
         as_of=as_of,
         expires_at=as_of + valid_for,
-        model_version="17",
+        model_versions={24: "17"},
         trained_on=trained_on,
         node_scores=pl.DataFrame(rows, schema=NODE_SCORES.schema),
         gpu_scores=GPU_SCORES.empty(),

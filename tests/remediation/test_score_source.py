@@ -38,7 +38,7 @@ def publish(kit, tmp_path):
             "as_of": kit.start.isoformat(),
             "published_at": kit.start.isoformat(),
             "expires_at": (kit.start + timedelta(minutes=30)).isoformat(),
-            "model_version": "17",
+            "model_versions": {"24": "17"},
             "trained_on": "real",
             "files": named,
             "coverage": 0.5,
@@ -52,7 +52,7 @@ def publish(kit, tmp_path):
 def test_what_was_published_is_read(kit, publish):
     found = publish().latest(kit.start)
     assert found.node_scores.equals(kit.published({"a": 0.9, "b": None}).node_scores)
-    assert (found.model_version, found.trained_on) == ("17", "real")
+    assert (found.model_versions, found.trained_on) == ({24: "17"}, "real")
 
 
 def test_g05_expiry_is_half_open(kit, publish):
@@ -89,7 +89,7 @@ def test_files_that_are_not_as_published_are_refused(kit, publish, files, says):
         ({"published_at": "2026-01-05T10:00:01Z"}, "from the future"),
         ({"expires_at": "2026-01-05T10:00:00Z"}, "is not after as_of"),
         ({"as_of": "2026-01-05T09:00:00Z"}, "rows have as_of"),
-        ({"model_version": "18"}, "rows have model_version 17"),
+        ({"model_versions": {"24": "18"}}, "models by horizon are {24: '17'}"),
         ({"trained_on": "synthetic"}, "rows have trained_on real"),
     ],
 )
