@@ -5,9 +5,9 @@ from, and how results are shown, is in `pipelines.benchmark`.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Final
 
 import polars as pl
 
@@ -20,22 +20,18 @@ from features.labels import LabelSpec, build_labels
 from features.matrix import MatrixSpec, build_gpu_matrix, matrix_features
 from features.registry import Feature, feature_names
 from models.baselines import all_baselines
-from models.evaluation import Bootstrap, Estimate, RowMetrics, row_metrics, top_unit
+from models.benchmark_result import MODEL, BenchmarkResult, BenchmarkRow, Population, WindowResult
+from models.evaluation import Bootstrap, Estimate, RowMetrics, compare, row_metrics, top_unit
+from models.ranking_metrics import auc
 from models.specs import Task, TrainSpec
-from models.splits import split_by_time
+from models.splits import TimeSplit, split_by_time, without_shared_entities
 from models.training import train, training_rows
 
-MODEL: Final = "model"
+LEAVERS_TRAINED: Final = "model, also in training"
 _INSTANT: Final = timedelta(microseconds=1)
-
-Population = Literal[
-    "all",
-    "leavers count as negatives",
-    "without the top unit",
-    "old batch",
-    "old, no earlier incident",
-]
-_NOT_SCORERS: Final = frozenset({"always", "never", "oracle"})
+_WITH_BASELINES: Final = frozenset({"all", "old batch", "old, no earlier incident"})
+_NO_SKILL: Final = frozenset({"always", "never", "oracle"})
+_FOLDS: Final = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,77 +79,6 @@ class BenchmarkProtocol:
         return MatrixSpec(parts=("history",), history=self.history)
 
 
-@dataclass(frozen=True)
-class BenchmarkRow:
-    """One scorer on one population of one window.
-
-    Attributes:
-        population: Rows that are judged.
-        scorer: The model or a baseline.
-        metrics: How it ranks them.
-    """
-
-    population: Population
-    scorer: str
-    metrics: RowMetrics
-
-
-@dataclass(frozen=True)
-class WindowResult:
-    """One origin.
-
-    Attributes:
-        origin: S.
-        n_train: Labelled training rows.
-        n_train_positive: Positive ones.
-        top_unit: The entity with the most positive test rows.
-        rows: Results, the model first in each population.
-        fault_types: AUC of telling the two most frequent fault types apart, on positive rows;
-            not defined where a window has one only.
-    """
-
-    origin: datetime
-    n_train: int
-    n_train_positive: int
-    top_unit: str | None
-    rows: tuple[BenchmarkRow, ...]
-    fault_types: Estimate
-
-    def metrics(self, population: Population = "all", scorer: str = MODEL) -> RowMetrics:
-        """The metrics of one scorer on one population.
-
-        Raises:
-            DataError: There are none.
-        """
-        for row in self.rows:
-            if (row.population, row.scorer) == (population, scorer):
-                return row.metrics
-        raise DataError(f"benchmark at {self.origin:%Y-%m-%d}: no {scorer!r} on {population!r}.")
-
-
-@dataclass(frozen=True)
-class BenchmarkResult:
-    """A benchmark's outcome.
-
-    Attributes:
-        name: Its name.
-        n_features: Features of the model.
-        n_incidents: Incidents in the record.
-        windows: One per origin.
-        seconds: Run time.
-    """
-
-    name: str
-    n_features: int
-    n_incidents: int
-    windows: tuple[WindowResult, ...]
-    seconds: float = 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values, for JSON."""
-        return asdict(self)
-
-
 def benchmark_rows(
     tables: CoreTables, protocol: BenchmarkProtocol
 ) -> tuple[pl.DataFrame, tuple[Feature, ...]]:
@@ -164,8 +89,9 @@ def benchmark_rows(
         protocol: Snapshots, label and features.
 
     Returns:
-        The matrix with `label`, `fault_type`, `incident_id`, `censored_by`, and `first_seen` and
-        `place` for populations and baselines; and the features.
+        The matrix with `label`, `fault_type`, `incident_id`, `censored_by`, and, for
+        populations and baselines only, `first_seen`, `n_incidents` (of the whole record) and
+        `place`; and the features.
     """
     # A snapshot whose horizon passes the end would keep its failures and lose the rest.
     last = protocol.data_end - protocol.task.embargo
@@ -181,10 +107,11 @@ def benchmark_rows(
     )
     matrix = build_gpu_matrix(tables, grid, spec=protocol.features)
     rows = training_rows(matrix, labels, horizon_h=protocol.horizon_h)
-    first_seen = tables.inventory.group_by(pl.col("gpu_uuid").alias("entity_id")).agg(
-        pl.col("valid_from").min().alias("first_seen")
-    )
-    rows = rows.join(first_seen, on="entity_id", how="left", maintain_order="left")
+    gpu = pl.col("gpu_uuid").alias("entity_id")
+    first_seen = tables.inventory.group_by(gpu).agg(first_seen=pl.col("valid_from").min())
+    incidents = tables.incidents.group_by("entity_id").agg(n_incidents=pl.len())
+    for known in (first_seen, incidents):
+        rows = rows.join(known, on="entity_id", how="left", maintain_order="left")
     level = protocol.place_level
     rows = with_places(rows, tables.topology, levels=(level,), at="as_of")
     rows = rows.rename({place_column(level): "place"})
@@ -252,66 +179,120 @@ def _window(
         )
     names = feature_names(features)
     model = train(split.train, feature_names=names, task=protocol.task, spec=protocol.train)
-    scores = {MODEL: pl.Series(model.raw_scores(split.test))}
-    scores |= _baseline_scores(split.train, split.test, features)
-    scored = split.test.drop(names).with_columns(
-        values.alias(_score_column(scorer)) for scorer, values in scores.items()
+    baselines, unavailable = _baselines(split.train, split.test, features)
+    scored = split.test.with_columns(
+        pl.Series(MODEL, model.raw_scores(split.test)),
+        *(values.alias(scorer) for scorer, values in baselines.items()),
     )
-    scored = scored.with_columns(split.test["own_incident_count"])
-    judged = tuple(
-        BenchmarkRow(population, scorer, _judge(part, scorer, protocol))
-        for population, part in _populations(scored, protocol)
-        for scorer in scores
-    )
+    units = _top_units(scored)
+    judged: list[BenchmarkRow] = []
+    for population, part in _populations(scored, units=units, protocol=protocol):
+        judged.append(BenchmarkRow(population, MODEL, _judge(part, MODEL, protocol)))
+        if population in _WITH_BASELINES:
+            judged += _judged_baselines(population, part, list(baselines), protocol)
+    unseen = _scored_unseen(split, names, protocol)
+    judged.append(BenchmarkRow("unseen entities", MODEL, _judge(unseen, MODEL, protocol)))
+    judged += _judged_leavers(split, scored, names, protocol)
     return WindowResult(
         origin,
         model.n_rows,
         model.n_positive,
-        top_unit(scored),
-        judged,
+        units,
+        tuple(judged),
+        unavailable,
         _fault_type_auc(split.train, split.test, names, protocol),
     )
 
 
-def _baseline_scores(
+def _baselines(
     train_rows: pl.DataFrame, test: pl.DataFrame, features: tuple[Feature, ...]
-) -> dict[str, pl.Series]:
+) -> tuple[dict[str, pl.Series], tuple[str, ...]]:
     """Scores of what needs no model: age, place, and the baselines of every evaluation."""
     known = train_rows.filter(pl.col("label").is_not_null())
     rate = known.group_by("place").agg(pl.col("label").mean().alias("rate"))
     place = test.select("place").join(rate, on="place", how="left", maintain_order="left")["rate"]
     found = {"age": test["age_days"].fill_null(0.0), "place": place.fill_null(0.0)}
+    unavailable = []
     for baseline in all_baselines(train_rows, test, features=features):
-        if baseline.scores is not None and baseline.name not in _NOT_SCORERS:
+        if baseline.scores is None:
+            unavailable.append(f"{baseline.name}: {baseline.note}")
+        elif baseline.name not in _NO_SKILL:
             found[baseline.name] = baseline.scores
-    return found
+    return found, tuple(unavailable)
+
+
+def _top_units(test: pl.DataFrame) -> tuple[str, ...]:
+    """The entities whose absence must not change the result."""
+    busiest = test.sort("n_incidents", "entity_id", descending=True, nulls_last=True)
+    units = (top_unit(test), busiest["entity_id"].first())
+    return tuple(sorted({str(unit) for unit in units if unit is not None}))
 
 
 def _populations(
-    scored: pl.DataFrame, protocol: BenchmarkProtocol
+    scored: pl.DataFrame, *, units: tuple[str, ...], protocol: BenchmarkProtocol
 ) -> Iterator[tuple[Population, pl.DataFrame]]:
-    """The rows of each population, in the order of the report."""
+    """The rows of each population that the model itself is judged on."""
     is_old = pl.col("first_seen") < protocol.old_before
-    has_left = pl.col("censored_by") == "not_watched"
     yield "all", scored
-    yield (
-        "leavers count as negatives",
-        scored.with_columns(
-            pl.when(has_left).then(pl.lit(0, pl.Int8)).otherwise("label").alias("label")
-        ),
-    )
-    yield "without the top unit", scored.filter(pl.col("entity_id") != (top_unit(scored) or ""))
     yield "old batch", scored.filter(is_old)
     yield "old, no earlier incident", scored.filter(is_old, pl.col("own_incident_count") == 0)
+    yield "without the top units", scored.filter(~pl.col("entity_id").is_in(units))
+
+
+def _judged_baselines(
+    population: Population, part: pl.DataFrame, names: list[str], protocol: BenchmarkProtocol
+) -> list[BenchmarkRow]:
+    """Each baseline on a population, with what the model gains on it."""
+    once = Bootstrap(resamples=0)
+    judged = []
+    for name in names:
+        gain = None
+        if population == "all":
+            gain = compare(
+                part, score=MODEL, other=name, statistic=auc, bootstrap=protocol.bootstrap
+            )
+        metrics = row_metrics(part, score=name, kind="rank", bootstrap=once)
+        judged.append(BenchmarkRow(population, name, metrics, gain))
+    return judged
+
+
+def _scored_unseen(
+    split: TimeSplit, names: tuple[str, ...], protocol: BenchmarkProtocol
+) -> pl.DataFrame:
+    """Test rows scored by models that saw no row of the same entity."""
+    parts = []
+    for fold in range(_FOLDS):
+        apart = without_shared_entities(split, n_folds=_FOLDS, test_fold=fold)
+        model = train(apart.train, feature_names=names, task=protocol.task, spec=protocol.train)
+        parts.append(apart.test.with_columns(pl.Series(MODEL, model.raw_scores(apart.test))))
+    return pl.concat(parts)
+
+
+def _judged_leavers(
+    split: TimeSplit, scored: pl.DataFrame, names: tuple[str, ...], protocol: BenchmarkProtocol
+) -> list[BenchmarkRow]:
+    """The reading in which an entity that left unharmed did not fail: in test, and in both.
+
+    The product's label is null there, for nobody saw how it would have gone on; other work on
+    the same record counts these rows as negatives.
+    """
+    has_left = pl.col("censored_by") == "not_watched"
+    label = pl.when(has_left).then(pl.lit(0, pl.Int8)).otherwise("label").alias("label")
+    model = train(
+        split.train.with_columns(label),
+        feature_names=names,
+        task=protocol.task,
+        spec=protocol.train,
+    )
+    both = scored.with_columns(label, pl.Series(LEAVERS_TRAINED, model.raw_scores(scored)))
+    return [
+        BenchmarkRow("leavers count as negatives", scorer, _judge(both, scorer, protocol))
+        for scorer in (MODEL, LEAVERS_TRAINED)
+    ]
 
 
 def _judge(part: pl.DataFrame, scorer: str, protocol: BenchmarkProtocol) -> RowMetrics:
-    bootstrap = protocol.bootstrap if scorer == MODEL else Bootstrap(resamples=0)
-    return row_metrics(part, score=_score_column(scorer), kind="rank", bootstrap=bootstrap)
-
-
-def _score_column(scorer: str) -> str:
-    return f"score of {scorer}"
+    return row_metrics(part, score=scorer, kind="rank", bootstrap=protocol.bootstrap)
 
 
 def _fault_type_auc(

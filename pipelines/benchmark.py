@@ -17,13 +17,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from features.core_tables import CoreTables
 from features.errors import ForewarnError, SettingsError
 from features.history_features import HistorySpec
-from models.benchmark import (
-    BenchmarkProtocol,
-    BenchmarkResult,
-    WindowResult,
-    benchmark_rows,
-    run_protocol,
-)
+from models.benchmark import BenchmarkProtocol, benchmark_rows, run_protocol
+from models.benchmark_result import BenchmarkResult, WindowResult
 from models.evaluation import Estimate, RowMetrics
 from models.specs import TrainSpec
 from pipelines.sources.history import read_history
@@ -184,8 +179,13 @@ def run_benchmark(
         SettingsError: The benchmark is not known.
         SourceError: Its data is absent or of another form.
         DataError: An origin has no training incident before it or no row after it.
+        ForewarnError: The JSON cannot be written; a folder that is not there is found out first.
     """
     started = time.monotonic()
+    if json_path is not None and not json_path.parent.is_dir():
+        raise ForewarnError(
+            f"{json_path}: there is no folder {json_path.parent}. Make it, or give --json another."
+        )
     settings = load_protocol(name)
     protocol = settings.protocol(name)
     if origins:
@@ -210,8 +210,7 @@ def _write_json(result: BenchmarkResult, path: Path) -> None:
         partial.replace(path)
     except OSError as error:
         raise ForewarnError(
-            f"{path}: the result cannot be written: {error}. Give --json a file in a folder that "
-            f"exists and can be written."
+            f"{path}: the result cannot be written: {error}. Give --json a place that can be."
         ) from error
 
 
@@ -242,27 +241,38 @@ def _render_window(window: WindowResult) -> str:
     lines = [
         (
             f"S = {window.origin:%Y-%m-%d}: trained on {window.n_train} rows, "
-            f"{window.n_train_positive} positive; top unit {window.top_unit or 'none'}"
+            f"{window.n_train_positive} positive"
         ),
-        (
-            f"  {'population':28}{'scorer':21}{'rows':>8}{'pos':>6}{'base %':>8}"
-            f"  {'AUC':21}  {'AP':21}  precision top 1 %"
-        ),
+        _line("population", "scorer", "rows", "pos", "base %", _COLUMNS),
     ]
     population = ""
     for row in window.rows:
         shown = row.population if row.population != population else ""
         population = row.population
-        lines.append(f"  {shown:28}{row.scorer:21}{_figures(row.metrics)}")
-    lines.append(f"  fault types told apart before onset: AUC {window.fault_types}")
+        metrics = row.metrics
+        base = f"{100 * (metrics.prevalence or 0.0):.2f}"
+        figures = _figures(metrics, row.gain)
+        lines.append(
+            _line(shown, row.scorer, str(metrics.n_rows), str(metrics.n_positive), base, figures)
+        )
+    lines.append(f"  top units: {', '.join(window.top_units) or 'none'}")
+    lines.append(f"  fault types told apart before the onset: AUC {window.fault_types}")
+    lines += [f"  not available: {reason}" for reason in window.unavailable]
     return "\n".join(lines)
 
 
-def _figures(metrics: RowMetrics) -> str:
-    base = 100 * (metrics.prevalence or 0.0)
+_COLUMNS: Final = f"{'AUC':21}  {'AP':21}  {'precision top 1 %':18}  model's AUC gain"
+
+
+def _line(population: str, scorer: str, rows: str, positive: str, base: str, figures: str) -> str:
+    return f"  {population:27}{scorer:24}{rows:>7}{positive:>6}{base:>8}  {figures}".rstrip()
+
+
+def _figures(metrics: RowMetrics, gain: Estimate | None) -> str:
+    precision = _percent(metrics.precision_top_1pct)
     return (
-        f"{metrics.n_rows:>8}{metrics.n_positive:>6}{base:>8.2f}  {metrics.auc!s:21}  "
-        f"{metrics.average_precision!s:21}  {_percent(metrics.precision_top_1pct)}"
+        f"{metrics.auc!s:21}  {metrics.average_precision!s:21}  {precision:18}  "
+        f"{'' if gain is None else gain}"
     )
 
 

@@ -100,6 +100,7 @@ def _settings() -> dict[str, Any]:
         "split": {"train_until": TRAIN_UNTIL.isoformat(), "valid_until": VALID_UNTIL.isoformat()},
         "horizons_h": [24],
         "trained_on": "synthetic",
+        "regime": "demo",
         "alert_budget_per_1000_node_days": 150.0,
         "switch_level": "leaf_switch",
         "data_partition": "day",

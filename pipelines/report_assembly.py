@@ -39,6 +39,7 @@ from pipelines.report_input import (
 )
 from pipelines.settings import Settings
 from pipelines.store import Span, TableStore
+from simulation.regimes.load import load_regime
 
 BEFORE: Final = timedelta(days=3)
 AFTER: Final = timedelta(hours=6)
@@ -147,13 +148,15 @@ def _evaluation(
 
 
 def _classes(
-    bundle: ModelBundle, node_scores: pl.DataFrame, incidents: pl.DataFrame, *, test_start: datetime
+    bundle: ModelBundle,
+    node_scores: pl.DataFrame,
+    incidents: pl.DataFrame,
+    *,
+    ceilings: Mapping[str, float],
 ) -> tuple[FaultClass, ...]:
     """Incidents by fault type that node alerts could have caught, and those they did."""
     policy, task = bundle.policies.get("node"), bundle.model.task
-    scored = node_scores.filter(pl.col("as_of") >= test_start).select(
-        "entity_id", "as_of", "node", "score"
-    )
+    scored = node_scores.select("entity_id", "as_of", "node", "score")
     if policy is None or scored.is_empty():
         return ()
     owners = incidents_by_entity(incidents, entity_kind="node")
@@ -174,9 +177,25 @@ def _classes(
         .sort("n", "fault_type", descending=[True, False])
     )
     return tuple(
-        FaultClass(fault_type=row["fault_type"], n_incidents=row["n"], n_caught=row["caught"])
+        FaultClass(
+            fault_type=row["fault_type"],
+            n_incidents=row["n"],
+            n_caught=row["caught"],
+            ceiling=ceilings.get(row["fault_type"]),
+        )
         for row in counts.iter_rows(named=True)
     )
+
+
+def _ceilings(settings: Settings) -> dict[str, float]:
+    """Share of a synthetic fleet's failures that announce themselves in time, by fault type."""
+    if settings.regime is None:
+        return {}
+    least = settings.lead / timedelta(hours=1)
+    return {
+        fault.fault_type: fault.announced_share(least_lead_h=least)
+        for fault in load_regime(settings.regime).faults
+    }
 
 
 def _timeline(

@@ -47,6 +47,8 @@ class Settings(_Strict):
         lead_minutes: Minimum lead L: the time a drain needs.
         horizons_h: Horizons H, in hours; the first is the one the hook acts on.
         trained_on: Whether the record is synthetic or real.
+        regime: Regime of a synthetic record; reports then show how many failures announce
+            themselves at all.
         alert_budget_per_1000_node_days: Alerts the operators can take.
         seed: Seed of training.
         remediation: Site file of the hook; None: its defaults.
@@ -69,6 +71,7 @@ class Settings(_Strict):
     lead_minutes: int = Field(default=30, ge=0)
     horizons_h: tuple[int, ...] = Field(default=(24, 1, 168), min_length=1)
     trained_on: Literal["synthetic", "real"] = "real"
+    regime: str | None = None
     alert_budget_per_1000_node_days: float = Field(default=10.0, gt=0)
     seed: int = 1
     remediation: Path | None = None

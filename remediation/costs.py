@@ -58,54 +58,79 @@ def weigh(
     Returns:
         GPU-hours, each including the repair with the probability of the failure.
     """
+    load = _load(node, jobs, costs)
+    hours = float(horizon_h)
+    restart = costs.restart_minutes / 60
+    notice = costs.notice_minutes / 60
+    overhead = costs.detection_minutes / 60 + restart
+    at_risk = sum(n * (late + overhead) for n, _, late in load.jobs)
+    new_at_risk = load.free * (costs.lost_work_minutes / 60 + overhead)
+    repair = score * load.size * costs.planned_repair_hours
+    out = load.size * costs.drain_hours + repair
+    interrupted = restart * load.job_gpus
+    # Whatever waits for jobs leaves them the risk until they end.
+    until_empty = score * at_risk * min(1.0, load.leaves_after / hours)
+    idle_after = load.busy * max(0.0, hours - load.leaves_after)
+    return Weighing(
+        waiting=score * (at_risk + new_at_risk + load.size * costs.repair_hours),
+        acting={
+            # A cordon lasts as long as the score does; a drained node is checked and returns.
+            "cordon": until_empty + load.free * hours + idle_after + repair,
+            "drain_after_jobs": until_empty + load.free * min(load.leaves_after, hours) + out,
+            "checkpoint_then_drain": score * at_risk * min(1.0, notice / hours)
+            + interrupted
+            + load.free * notice
+            + out,
+            "drain_now": interrupted + sum(n * age for n, age, _ in load.jobs) + out,
+        },
+        preemption=server_preemption_cost(jobs),
+        job_gpus=load.job_gpus,
+        free_gpus=load.free,
+        assumed=load.assumed,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Load:
+    """What is on a node: GPUs, and per job its GPUs and hours lost now and at a later failure."""
+
+    size: int
+    busy: float
+    jobs: tuple[tuple[float, float, float], ...]
+    leaves_after: float
+    assumed: tuple[str, ...]
+
+    @property
+    def free(self) -> float:
+        return self.size - self.busy
+
+    @property
+    def job_gpus(self) -> float:
+        return sum(n for n, _, _ in self.jobs)
+
+
+def _load(node: NodeView, jobs: Sequence[JobView], costs: Costs) -> _Load:
     assumed: list[str] = []
     size = node.n_gpus
     if size is None:
         size = DEFAULT_NODE_GPUS
         assumed.append(f"{size} GPUs on the node")
-    sizes = [_job_gpus(job, size, assumed) for job in jobs]
-    busy = min(
-        float(size), sum(n / len(set(job.nodes)) for n, job in zip(sizes, jobs, strict=True))
-    )
-    free = size - busy
-    restart = costs.restart_minutes / 60
-    default_age = costs.lost_work_minutes / 60
-    ages = [_age(job, default_age, assumed) for job in jobs]
-    # At a later failure the checkpoint is about as old as ever; older only if the job seems to
-    # write them rarely.
-    overhead = costs.detection_minutes / 60 + restart
-    at_risk = sum(
-        n * (max(age, default_age) + overhead) for n, age in zip(sizes, ages, strict=True)
-    )
-    new_at_risk = free * (default_age + overhead)
+    busy = 0.0
+    losses = []
+    usual = costs.lost_work_minutes / 60
+    for job in jobs:
+        n_gpus = _job_gpus(job, size, assumed)
+        age = _age(job, usual, assumed)
+        busy += n_gpus / len(set(job.nodes))
+        # At a later failure the checkpoint is about as old as ever; older only if the job seems
+        # to write them rarely.
+        losses.append((n_gpus, age, max(age, usual)))
     leaves_after = _remaining(jobs, costs.remaining_hours, assumed)
-    hours = float(horizon_h)
-    wait_share = min(1.0, leaves_after / hours)
-    notice = costs.notice_minutes / 60
-    repair = score * size * costs.planned_repair_hours
-    idle_until_empty = free * min(leaves_after, hours)
-    out = size * costs.drain_hours + repair
-    interrupted = sum(sizes) * restart
-    return Weighing(
-        waiting=score * (at_risk + new_at_risk + size * costs.repair_hours),
-        acting={
-            # A cordon lasts as long as the score does; a drained node is checked and returns.
-            "cordon": score * at_risk * wait_share
-            + free * hours
-            + busy * max(0.0, hours - leaves_after)
-            + repair,
-            "drain_after_jobs": score * at_risk * wait_share + idle_until_empty + out,
-            "checkpoint_then_drain": score * at_risk * min(1.0, notice / hours)
-            + interrupted
-            + free * notice
-            + out,
-            "drain_now": interrupted
-            + sum(n * age for n, age in zip(sizes, ages, strict=True))
-            + out,
-        },
-        preemption=server_preemption_cost(jobs),
-        job_gpus=sum(sizes),
-        free_gpus=free,
+    return _Load(
+        size=size,
+        busy=min(float(size), busy),
+        jobs=tuple(losses),
+        leaves_after=leaves_after,
         assumed=tuple(dict.fromkeys(assumed)),
     )
 

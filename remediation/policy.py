@@ -169,29 +169,7 @@ def adequate_actions(
 def _decide_one(
     score: NodeScore, node: NodeView | None, jobs: Sequence[JobView], *, site: Site, now: datetime
 ) -> Decision:
-    boot_id = node.boot_id if node else None
-    blank = Decision(
-        decision_id=decision_id_of(
-            node=score.node,
-            boot_id=boot_id,
-            as_of=score.as_of,
-            horizon_h=score.horizon_h,
-            model_version=score.model_version,
-        ),
-        node=score.node,
-        boot_id=boot_id,
-        as_of=score.as_of,
-        decided_at=now,
-        wanted="none",
-        score=score.score,
-        status=score.status,
-        horizon_h=score.horizon_h,
-        fault_type=score.fault_type,
-        model_version=score.model_version,
-        trained_on=score.trained_on,
-        jobs=tuple(job.job_id for job in jobs),
-        sentence="",
-    )
+    blank = _undecided(score, node, jobs, now=now)
     if score.score is None or score.status == "unknown":
         why = score.status_reason or "no reason given"
         return replace(blank, sentence=f"Score unknown ({why}): neither sick nor healthy.")
@@ -212,6 +190,34 @@ def _decide_one(
         cost_of_waiting=weighing.waiting,
         preemption_cost=weighing.preemption,
         sentence=_sentence(score, weighing, len(jobs), best=best, wanted=wanted, site=site),
+    )
+
+
+def _undecided(
+    score: NodeScore, node: NodeView | None, jobs: Sequence[JobView], *, now: datetime
+) -> Decision:
+    boot_id = node.boot_id if node else None
+    return Decision(
+        decision_id=decision_id_of(
+            node=score.node,
+            boot_id=boot_id,
+            as_of=score.as_of,
+            horizon_h=score.horizon_h,
+            model_version=score.model_version,
+        ),
+        node=score.node,
+        boot_id=boot_id,
+        as_of=score.as_of,
+        decided_at=now,
+        wanted="none",
+        score=score.score,
+        status=score.status,
+        horizon_h=score.horizon_h,
+        fault_type=score.fault_type,
+        model_version=score.model_version,
+        trained_on=score.trained_on,
+        jobs=tuple(job.job_id for job in jobs),
+        sentence="",
     )
 
 

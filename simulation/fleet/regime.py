@@ -3,6 +3,7 @@
 The numbers themselves, with their sources, are in simulation/regimes/*.yaml.
 """
 
+import math
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
@@ -117,6 +118,22 @@ class FaultClass(_Section):
         if kind is not None and (kind in NODE_PRECURSORS) != (self.entity_kind == "node"):
             raise ValueError(f"precursor {kind} does not belong to a {self.entity_kind}")
         return self
+
+    def announced_share(self, *, least_lead_h: float) -> float:
+        """Expected share of failures whose first sign comes at least so early.
+
+        It bounds what signs can give; units that fail often can be guessed beyond it.
+
+        Args:
+            least_lead_h: Minimum lead, hours, above zero.
+        """
+        if self.precursor is None:
+            return 0.0
+        low, high = self.precursor.lead_h
+        if least_lead_h >= high:
+            return 0.0
+        in_time = math.log(high / max(low, least_lead_h)) / math.log(high / low)
+        return (1.0 - self.precursor.share_without) * in_time
 
 
 class Decoy(_Section):

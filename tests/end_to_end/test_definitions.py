@@ -16,12 +16,28 @@ from pipelines.demo import SAMPLES
 from pipelines.store import TableStore
 
 NOW = datetime(2026, 1, 31, 0, 2, tzinfo=UTC)
-ASSETS = """
-core/gpu_telemetry core/health_events core/incidents core/inventory core/jobs core/maintenance
-core/node_states core/topology features/gpu_matrix features/labels models/candidate
-monitoring/quarantine monitoring/reads raw/gpu_telemetry raw/incidents raw/job_log raw/kernel_log
-raw/node_states scores/gpu_scores scores/node_scores
-""".split()
+ASSETS = [
+    "core/gpu_telemetry",
+    "core/health_events",
+    "core/incidents",
+    "core/inventory",
+    "core/jobs",
+    "core/maintenance",
+    "core/node_states",
+    "core/topology",
+    "features/gpu_matrix",
+    "features/labels",
+    "models/candidate",
+    "monitoring/quarantine",
+    "monitoring/reads",
+    "raw/gpu_telemetry",
+    "raw/incidents",
+    "raw/job_log",
+    "raw/kernel_log",
+    "raw/node_states",
+    "scores/gpu_scores",
+    "scores/node_scores",
+]
 
 
 def definitions(folder: Path, data_partition: str) -> dg.Definitions:

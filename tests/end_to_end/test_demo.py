@@ -37,7 +37,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 def test_it_ends_with_ranked_nodes_the_plan_and_the_report(demo: tuple[Path, str]) -> None:
-    out, text = demo
+    _, text = demo
     assert text.startswith("DRY RUN: nothing was done")
     assert re.search(r"^ +1 +gpu\d{3} +\d+\.\d%", text, re.MULTILINE)
     report = re.search(r"^Report: (.+)$", text, re.MULTILINE)
@@ -80,4 +80,4 @@ def test_the_plan_is_a_dry_run_and_the_ledger_holds(demo: tuple[Path, str]) -> N
     decisions = TableStore(out / "data" / "tables").read(DECISIONS)
     assert decisions["is_dry_run"].all()
     with SqliteLedger(out / "data" / "ledger.sqlite") as ledger:
-        assert ledger.verify().is_intact
+        assert ledger.verify().broken_at is None

@@ -211,11 +211,23 @@ def test_an_hour_alone_gives_the_rows_that_many_hours_give(seed: int) -> None:
     assert together.equals(alone)
 
 
+def four_neighbours() -> CoreTables:
+    """Four GPUs of one node with one sample each, at 40, 42, 50 and 60 degrees."""
+    inventory = fill(
+        CORE_INVENTORY,
+        [{"gpu_uuid": g, "node": "n1", "slot": g, "valid_from": at(-99)} for g in GPUS],
+    )
+    temps = zip(GPUS, (40.0, 42.0, 50.0, 60.0), strict=True)
+    samples = [sample(g, -0.5, 0) | {"gpu_temp_c": temp} for g, temp in temps]
+    return CoreTables(inventory=inventory, gpu_telemetry=fill(CORE_GPU_TELEMETRY, samples))
+
+
 @pytest.mark.parametrize("gpu", GPUS)
 def test_a_gpu_alone_gives_the_row_that_all_gpus_give(gpu: str) -> None:
-    tables = random_tables(7, -30, 6)
+    tables = four_neighbours()
     grid = watched_grid(tables.inventory, [at(0)])
     alone = build_gpu_matrix(tables, grid.filter(pl.col("entity_id") == gpu), spec=SPEC)
+    assert alone["gpu_temp_c_peer_z_1h"].null_count() == 0
     assert alone.equals(matrix(tables, 0).filter(pl.col("entity_id") == gpu))
 
 
@@ -251,14 +263,7 @@ def test_a_site_with_a_history_alone_has_history_features_alone() -> None:
 
 
 def test_a_gpu_is_compared_with_the_others_of_its_node_and_not_with_itself() -> None:
-    inventory = fill(
-        CORE_INVENTORY,
-        [{"gpu_uuid": g, "node": "n1", "slot": g, "valid_from": at(-99)} for g in GPUS],
-    )
-    temps = zip(GPUS, (40.0, 42.0, 50.0, 60.0), strict=True)
-    samples = [sample(g, -0.5, 0) | {"gpu_temp_c": temp} for g, temp in temps]
-    tables = CoreTables(inventory=inventory, gpu_telemetry=fill(CORE_GPU_TELEMETRY, samples))
-    z = dict(matrix(tables, 0).select("entity_id", "gpu_temp_c_peer_z_1h").rows())
+    z = dict(matrix(four_neighbours(), 0).select("entity_id", "gpu_temp_c_peer_z_1h").rows())
     # The others of d: 40, 42, 50; median 42, median deviation 2.
     assert z["d"] == pytest.approx((60 - 42) / (1.4826 * 2))
 

@@ -11,13 +11,13 @@ from features.errors import DataError
 from features.history_features import HistorySpec
 from features.tables import CORE_INCIDENTS, CORE_INVENTORY, CORE_TOPOLOGY
 from models.benchmark import (
-    MODEL,
+    LEAVERS_TRAINED,
     BenchmarkProtocol,
-    BenchmarkResult,
     benchmark_rows,
     run_protocol,
     shuffled_labels,
 )
+from models.benchmark_result import MODEL, BenchmarkResult
 from models.evaluation import Bootstrap
 from models.specs import TrainSpec
 from models.training import TooFewIncidentsError

@@ -12,7 +12,8 @@ import pytest
 from features.core_tables import CoreTables
 from features.grid import watched_grid
 from features.matrix import build_gpu_matrix
-from models.benchmark import BenchmarkResult, benchmark_rows, run_protocol, shuffled_labels
+from models.benchmark import benchmark_rows, run_protocol, shuffled_labels
+from models.benchmark_result import BenchmarkResult
 from pipelines.benchmark import MAPPINGS, load_protocol, read_benchmark_tables, run_benchmark
 from pipelines.sources.history import read_history
 

@@ -89,3 +89,20 @@ def test_a_fleet_without_nodes_is_an_error(demo: Regime) -> None:
     assert demo.with_size(nodes=None, days=None) == demo
     with pytest.raises(SettingsError, match="nodes"):
         demo.with_size(nodes=0, days=None)
+
+
+@pytest.mark.parametrize(
+    ("fault_type", "least_lead_h", "share"),
+    [
+        ("hbm_uncorrectable", 0.5, 0.5),  # leads of 6 to 72 h: all signs come in time
+        ("hbm_uncorrectable", 72.0, 0.0),
+        ("off_bus", 0.5, 0.0),  # signs come 3 to 30 min ahead
+        ("sdc", 0.5, 0.0),  # no sign at all
+    ],
+)
+def test_the_announced_share_is_that_of_signs_that_come_in_time(
+    fault_type: str, least_lead_h: float, share: float
+) -> None:
+    faults = {fault.fault_type: fault for fault in load_regime("demo").faults}
+    announced = faults[fault_type].announced_share(least_lead_h=least_lead_h)
+    assert announced == pytest.approx(share)

@@ -1,0 +1,97 @@
+"""What a benchmark found: per origin, population and scorer the metrics, as plain values.
+
+How it is found is in `models.benchmark`; how it is shown, in `pipelines.benchmark`.
+"""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from features.errors import DataError
+from models.evaluation import Estimate, RowMetrics
+
+MODEL: Final = "model"
+
+Population = Literal[
+    "all",
+    "old batch",
+    "old, no earlier incident",
+    "without the top units",
+    "unseen entities",
+    "leavers count as negatives",
+]
+
+
+@dataclass(frozen=True)
+class BenchmarkRow:
+    """One scorer on one population of one window.
+
+    Attributes:
+        population: Rows that are judged.
+        scorer: The model or a baseline.
+        metrics: How it ranks them.
+        gain: The model's AUC less the baseline's, on the same resamples; None for models.
+    """
+
+    population: Population
+    scorer: str
+    metrics: RowMetrics
+    gain: Estimate | None = None
+
+
+@dataclass(frozen=True)
+class WindowResult:
+    """One origin.
+
+    Attributes:
+        origin: S.
+        n_train: Labelled training rows.
+        n_train_positive: Positive ones.
+        top_units: The entities with the most positive test rows and with the most incidents.
+        rows: Results, the model first in each population.
+        unavailable: Baselines that lack their columns, with what they lack.
+        fault_types: AUC of telling the two most frequent fault types apart, on positive rows;
+            not defined where a window has one only.
+    """
+
+    origin: datetime
+    n_train: int
+    n_train_positive: int
+    top_units: tuple[str, ...]
+    rows: tuple[BenchmarkRow, ...]
+    unavailable: tuple[str, ...]
+    fault_types: Estimate
+
+    def metrics(self, population: Population = "all", scorer: str = MODEL) -> RowMetrics:
+        """The metrics of one scorer on one population.
+
+        Raises:
+            DataError: There are none.
+        """
+        for row in self.rows:
+            if (row.population, row.scorer) == (population, scorer):
+                return row.metrics
+        raise DataError(f"benchmark at {self.origin:%Y-%m-%d}: no {scorer!r} on {population!r}.")
+
+
+@dataclass(frozen=True)
+class BenchmarkResult:
+    """A benchmark's outcome.
+
+    Attributes:
+        name: Its name.
+        n_features: Features of the model.
+        n_incidents: Incidents in the record.
+        windows: One per origin.
+        seconds: Run time.
+    """
+
+    name: str
+    n_features: int
+    n_incidents: int
+    windows: tuple[WindowResult, ...]
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain values, for JSON."""
+        return asdict(self)
