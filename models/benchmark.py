@@ -25,7 +25,7 @@ from models.evaluation import Bootstrap, Estimate, RowMetrics, compare, row_metr
 from models.ranking_metrics import auc
 from models.specs import Task, TrainSpec
 from models.splits import TimeSplit, split_by_time, without_shared_entities
-from models.training import train, training_rows
+from models.training import TooFewIncidentsError, train, training_rows
 
 LEAVERS_TRAINED: Final = "model, also in training"
 _INSTANT: Final = timedelta(microseconds=1)
@@ -181,8 +181,8 @@ def _window(
     model = train(split.train, feature_names=names, task=protocol.task, spec=protocol.train)
     baselines, unavailable = _baselines(split.train, split.test, features)
     scored = split.test.with_columns(
-        pl.Series(MODEL, model.raw_scores(split.test)),
-        *(values.alias(scorer) for scorer, values in baselines.items()),
+        pl.Series(_score_of(MODEL), model.raw_scores(split.test)),
+        *(values.alias(_score_of(scorer)) for scorer, values in baselines.items()),
     )
     units = _top_units(scored)
     judged: list[BenchmarkRow] = []
@@ -190,8 +190,7 @@ def _window(
         judged.append(BenchmarkRow(population, MODEL, _judge(part, MODEL, protocol)))
         if population in _WITH_BASELINES:
             judged += _judged_baselines(population, part, list(baselines), protocol)
-    unseen = _scored_unseen(split, names, protocol)
-    judged.append(BenchmarkRow("unseen entities", MODEL, _judge(unseen, MODEL, protocol)))
+    judged += _judged_unseen(split, names, protocol)
     judged += _judged_leavers(split, scored, names, protocol)
     return WindowResult(
         origin,
@@ -223,8 +222,8 @@ def _baselines(
 
 def _top_units(test: pl.DataFrame) -> tuple[str, ...]:
     """The entities whose absence must not change the result."""
-    busiest = test.sort("n_incidents", "entity_id", descending=True, nulls_last=True)
-    units = (top_unit(test), busiest["entity_id"].first())
+    busiest = test.filter(pl.col("n_incidents") == pl.col("n_incidents").max())["entity_id"].min()
+    units = (top_unit(test), busiest)
     return tuple(sorted({str(unit) for unit in units if unit is not None}))
 
 
@@ -249,23 +248,34 @@ def _judged_baselines(
         gain = None
         if population == "all":
             gain = compare(
-                part, score=MODEL, other=name, statistic=auc, bootstrap=protocol.bootstrap
+                part,
+                score=_score_of(MODEL),
+                other=_score_of(name),
+                statistic=auc,
+                bootstrap=protocol.bootstrap,
             )
-        metrics = row_metrics(part, score=name, kind="rank", bootstrap=once)
+        metrics = row_metrics(part, score=_score_of(name), kind="rank", bootstrap=once)
         judged.append(BenchmarkRow(population, name, metrics, gain))
     return judged
 
 
-def _scored_unseen(
+def _judged_unseen(
     split: TimeSplit, names: tuple[str, ...], protocol: BenchmarkProtocol
-) -> pl.DataFrame:
-    """Test rows scored by models that saw no row of the same entity."""
+) -> list[BenchmarkRow]:
+    """Test rows scored by models that saw no row of the same entity.
+
+    Nothing where half of the entities had too few incidents to learn from.
+    """
     parts = []
     for fold in range(_FOLDS):
         apart = without_shared_entities(split, n_folds=_FOLDS, test_fold=fold)
-        model = train(apart.train, feature_names=names, task=protocol.task, spec=protocol.train)
-        parts.append(apart.test.with_columns(pl.Series(MODEL, model.raw_scores(apart.test))))
-    return pl.concat(parts)
+        try:
+            model = train(apart.train, feature_names=names, task=protocol.task, spec=protocol.train)
+        except TooFewIncidentsError:
+            return []
+        score = pl.Series(_score_of(MODEL), model.raw_scores(apart.test))
+        parts.append(apart.test.with_columns(score))
+    return [BenchmarkRow("unseen entities", MODEL, _judge(pl.concat(parts), MODEL, protocol))]
 
 
 def _judged_leavers(
@@ -284,7 +294,9 @@ def _judged_leavers(
         task=protocol.task,
         spec=protocol.train,
     )
-    both = scored.with_columns(label, pl.Series(LEAVERS_TRAINED, model.raw_scores(scored)))
+    both = scored.with_columns(
+        label, pl.Series(_score_of(LEAVERS_TRAINED), model.raw_scores(scored))
+    )
     return [
         BenchmarkRow("leavers count as negatives", scorer, _judge(both, scorer, protocol))
         for scorer in (MODEL, LEAVERS_TRAINED)
@@ -292,7 +304,11 @@ def _judged_leavers(
 
 
 def _judge(part: pl.DataFrame, scorer: str, protocol: BenchmarkProtocol) -> RowMetrics:
-    return row_metrics(part, score=scorer, kind="rank", bootstrap=protocol.bootstrap)
+    return row_metrics(part, score=_score_of(scorer), kind="rank", bootstrap=protocol.bootstrap)
+
+
+def _score_of(scorer: str) -> str:
+    return f"score of {scorer}"
 
 
 def _fault_type_auc(
@@ -301,7 +317,10 @@ def _fault_type_auc(
     names: tuple[str, ...],
     protocol: BenchmarkProtocol,
 ) -> Estimate:
-    """Can the two most frequent fault types be told apart before the onset?"""
+    """Can the two most frequent fault types be told apart before the onset?
+
+    Not defined where only one is known, or too few of one to learn from.
+    """
     failing = train_rows.filter(pl.col("label") == 1)
     counts = failing["fault_type"].value_counts(sort=True)
     if counts.height < 2:
@@ -314,6 +333,9 @@ def _fault_type_auc(
     rest = test.filter(pl.col("label") == 1).with_columns(is_one.alias("label"))
     # Both types are as rare: thinning one of them out would only lose rows.
     spec = replace(protocol.train, negative_share=1.0)
-    model = train(typed, feature_names=names, task=protocol.task, spec=spec)
+    try:
+        model = train(typed, feature_names=names, task=protocol.task, spec=spec)
+    except TooFewIncidentsError:
+        return Estimate(None, None, None)
     scored = rest.with_columns(pl.Series("score", model.raw_scores(rest)))
     return row_metrics(scored, kind="rank", bootstrap=protocol.bootstrap).auc

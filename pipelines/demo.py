@@ -30,7 +30,8 @@ START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 END: Final = datetime(2026, 1, 31, tzinfo=UTC)
 TRAIN_UNTIL: Final = datetime(2026, 1, 18, tzinfo=UTC)
 VALID_UNTIL: Final = datetime(2026, 1, 24, tzinfo=UTC)
-TICKS: Final = 24
+# Two ticks above the threshold make an alert; the plan then shows what that alert leads to.
+TICKS: Final = 2
 DELAY: Final = timedelta(minutes=2)
 SITE_FILE: Final = "remediation.yaml"
 NOTE: Final = (
@@ -136,8 +137,9 @@ def _run_hook(settings: Settings, *, site_file: Path, say: Callable[[str], None]
     site = {
         "horizon_h": settings.horizons_h[0],
         "levels": [{"level": "notify_then_drain"}],
-        "caps": {"held_percent": 15.0},
-        # At 60 times the usual failure rate, half of the nodes above the threshold is a usual day.
+        # At 60 times the usual failure rate, half of the nodes above the threshold is a usual day:
+        # with the default caps and burst limits the plan would show nothing but guards.
+        "caps": {"held_percent": 40.0, "partition_percent": 40.0},
         "burst": {"fleet_percent": 80.0, "component_nodes": 6},
         "warning": {
             "threshold": policy.threshold,

@@ -14,6 +14,7 @@ from features.errors import SettingsError
 from features.grid import as_of_times, watched_grid
 from features.labels import LabelSpec, build_labels
 from features.matrix import MatrixSpec, build_gpu_matrix, matrix_features
+from features.outages import build_maintenance
 from models.bundle import model_name
 from models.candidate import Candidate, CandidatePlan, build_candidate, gate_against
 from models.prior import fit_prior
@@ -54,13 +55,19 @@ def gpu_matrix_of(tables: CoreTables, *, catalogue: FaultCatalogue, span: Span) 
 
 
 def labels_of(
-    tables: CoreTables, settings: Settings, *, span: Span, data_end: datetime
+    tables: CoreTables,
+    settings: Settings,
+    *,
+    catalogue: FaultCatalogue,
+    span: Span,
+    data_end: datetime,
 ) -> pl.DataFrame:
     """Labels of GPUs and nodes at the end of each hour of a span, for every horizon.
 
     Args:
-        tables: Core tables; incidents, inventory and maintenance are used.
+        tables: Core tables; incidents, inventory, maintenance and node states are used.
         settings: Lead and horizons.
+        catalogue: Says which reasons of node states are planned work or our own.
         span: Whole days.
         data_end: Where the record ends.
 
@@ -68,12 +75,14 @@ def labels_of(
         features/labels.
     """
     spec = LabelSpec(lead=settings.lead, horizons_h=settings.horizons_h)
+    planned = build_maintenance(tables.node_states, catalogue=catalogue)
+    maintenance = pl.concat([tables.maintenance, planned])
     return pl.concat(
         build_labels(
             watched_grid(tables.inventory, _as_ofs(span), entity_kind=kind),
             incidents=tables.incidents,
             inventory=tables.inventory,
-            maintenance=tables.maintenance,
+            maintenance=maintenance,
             data_end=data_end,
             spec=spec,
         )

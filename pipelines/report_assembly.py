@@ -138,7 +138,12 @@ def _evaluation(
         threshold_note=choice.get("explanation", ""),
         top_unit=test.top_unit,
         without_top_unit=test.without_top_unit if test.top_unit else None,
-        classes=_classes(bundle, node_scores, incidents, test_start=settings.split.valid_until),
+        classes=_classes(
+            bundle,
+            node_scores.filter(pl.col("as_of") >= settings.split.valid_until),
+            incidents,
+            ceilings=_ceilings(settings),
+        ),
         fault_types=(
             _FAULT_TYPES.validate_python(card["fault_types"])
             if card["fault_types"]

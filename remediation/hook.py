@@ -193,7 +193,6 @@ def _look(
         for hold in new:
             journal.burst(hold)
         holds = (*holds, *new)
-    ours = {node.name for node in state.nodes if node.owner == "forewarn"}
     return GuardContext(
         now=now,
         site=site,
@@ -204,10 +203,15 @@ def _look(
         alerts=alerts_of(above, earlier, site=site),
         manageable=manageable,
         n_manageable_in=count_by_partition(state, manageable),
-        held=frozenset({*ours, *view.held}),
+        held=_held_by_us(state, view),
         n_recent=0,
         record=replace(view, holds=holds),
     )
+
+
+def _held_by_us(state: ClusterState, view: LedgerView) -> frozenset[str]:
+    """By the ledger, and by the reason on the node should the ledger be lost."""
+    return frozenset(view.held) | {n.name for n in state.nodes if n.owner == "forewarn"}
 
 
 def _act_on_all(

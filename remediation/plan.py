@@ -16,7 +16,7 @@ from remediation.policy import NodeScore, node_scores_of
 
 _RANKED: Final = 10
 _HELD_BACK: Final = 20
-_WIDEST: Final = 60
+_WIDEST: Final = 76
 _INDENT: Final = "  "
 
 
@@ -56,6 +56,7 @@ def _head(run: HookRun, scores: Sequence[NodeScore]) -> list[str]:
     n_known = sum(score.score is not None and score.status == "ok" for score in scores)
     n_prior = sum(score.score is not None and score.status == "prior" for score in scores)
     n_unknown = len(run.judged) - n_known - n_prior
+    model = tick.model_versions.get(run.horizon_h, "none")
     states = [node.state for node in run.cluster.nodes]
     by_state = ", ".join(
         f"{states.count(state)} {state}" for state in ("up", "drain", "down", "unknown")
@@ -63,7 +64,7 @@ def _head(run: HookRun, scores: Sequence[NodeScore]) -> list[str]:
     return [
         first,
         f"Scores   {_time(tick.as_of)}, next {run.horizon_h} h, hold until {until}",
-        f"Model    {plain(tick.model_versions.get(run.horizon_h, 'none'))}, trained on {tick.trained_on} data",
+        f"Model    {plain(model)}, trained on {tick.trained_on} data",
         f"Cluster  {len(states)} nodes ({by_state}), {run.n_manageable} manageable",
         f"Known    {n_known} scored, {n_prior} by prior, {n_unknown} unknown",
     ]
@@ -91,9 +92,10 @@ def _ranking(run: HookRun, scores: Sequence[NodeScore]) -> list[str]:
 
 
 def _top_reason(reasons: Sequence[str]) -> str:
-    """What raised the score; the name of the leading GPU only where nothing else is said."""
+    """What raised the score most, without its share; the leading GPU where nothing else is said."""
     said = [reason for reason in reasons if not reason.startswith("leading GPU:")]
-    return next(iter((*said, *reasons)), "no reason given")
+    first = next(iter((*said, *reasons)), "no reason given")
+    return first.partition("): ")[2] or first
 
 
 def _done(run: HookRun) -> list[str]:

@@ -54,6 +54,7 @@ def feature_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
             "incidents": dg.AssetIn(["core", "incidents"]),
             "inventory": dg.AssetIn(["core", "inventory"]),
             "maintenance": dg.AssetIn(["core", "maintenance"]),
+            "node_states": dg.AssetIn(["core", "node_states"]),
         },
         partitions_def=partitions.daily,
         backfill_policy=ONE_RUN,
@@ -67,6 +68,7 @@ def feature_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
     ) -> pl.DataFrame:
         settings, span = installation.settings, run_span(context)
         end = settings.data_end(installation.now)
-        return labels_of(CoreTables(**core), settings, span=span, data_end=end)
+        catalogue = installation.catalogue
+        return labels_of(CoreTables(**core), settings, catalogue=catalogue, span=span, data_end=end)
 
     return [gpu_matrix, labels]

@@ -68,8 +68,6 @@ from features.errors import SettingsError
 from features.tables import TABLE_BY_KEY
 from features.vocabulary import FAULT_TYPES
 
-EPOCH_FORMATS: Final = ("epoch_s", "epoch_ms", "epoch_us")
-
 _FILLED_BY_READER: Final = frozenset({"source", "ingested_at"})
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]+)\}")
 

@@ -79,7 +79,7 @@ def tables() -> CoreTables:
         }
         for i in range(N_NODES)
     ]
-    upper = [i for i in range(1, N_NODES, 2)]
+    upper = list(range(1, N_NODES, 2))
     incidents = [
         incident(upper[(3 * month + k) % len(upper)], 30 + MONTH * month + 10 + k, fault)
         for month in range(22)
@@ -140,7 +140,10 @@ def test_what_happens_from_the_origin_on_changes_neither_training_rows_nor_their
         ),
     )
     is_train = pl.col("as_of") + MONTH * DAY <= origin
-    before, after = (benchmark_rows(t, PROTOCOL)[0].filter(is_train) for t in (tables, later))
+    # Incidents in the whole record only name the unit that is left out of a population.
+    before, after = (
+        benchmark_rows(t, PROTOCOL)[0].filter(is_train).drop("n_incidents") for t in (tables, later)
+    )
     assert before.height > 0
     assert after.equals(before, null_equal=True)
 
@@ -182,30 +185,62 @@ def dealt_columns() -> set[str]:
 def test_populations_leave_out_whom_they_say(result):
     window = result.windows[0]
     everyone = window.metrics("all")
-    assert window.top_unit == REPEATER
-    assert window.metrics("without the top unit").n_entities == everyone.n_entities - 1
+    assert window.top_units == (REPEATER,)  # most positive rows, and most incidents of all
+    assert window.metrics("without the top units").n_entities == everyone.n_entities - 1
     assert window.metrics("old batch").n_entities == everyone.n_entities - 1  # the late one
     untouched = window.metrics("old, no earlier incident")
     assert 0 < untouched.n_entities < window.metrics("old batch").n_entities
 
 
+def test_the_unit_with_most_incidents_is_a_top_unit_though_few_rows_are_positive(tables):
+    burst = [incident(7, 401 + hour / 24) for hour in range(20)]
+    extra = pl.DataFrame(burst, schema=CORE_INCIDENTS.schema)
+    rows, features = benchmark_rows(
+        replace(tables, incidents=pl.concat([tables.incidents, extra])), PROTOCOL
+    )
+    window = run_protocol(rows, features, protocol=PROTOCOL).windows[0]
+    assert window.top_units == (REPEATER, "gpu-7")
+
+
 def test_who_left_is_unlabelled_and_in_one_population_a_negative(result):
     everyone = result.windows[0].metrics("all")
-    with_leavers = result.windows[0].metrics("leavers count as negatives")
     assert everyone.n_unlabelled == 1
-    assert with_leavers.n_rows == everyone.n_rows + 1
-    assert with_leavers.n_positive == everyone.n_positive
+    for scorer in (MODEL, LEAVERS_TRAINED):
+        with_leavers = result.windows[0].metrics("leavers count as negatives", scorer)
+        assert with_leavers.n_rows == everyone.n_rows + 1
+        assert with_leavers.n_positive == everyone.n_positive
 
 
-def test_baselines_stand_beside_the_model_in_every_population(result):
+def test_every_test_row_is_scored_by_a_model_that_never_saw_its_entity(result):
     for window in result.windows:
-        of_population: dict[str, set[str]] = {}
+        assert window.metrics("unseen entities").n_rows == window.metrics("all").n_rows
+        assert window.metrics("unseen entities").auc.value != window.metrics("all").auc.value
+
+
+def test_where_half_of_the_entities_fail_too_rarely_the_unseen_are_not_judged(tables):
+    rows, features = benchmark_rows(tables, PROTOCOL)
+    known = run_protocol(rows, features, protocol=PROTOCOL).windows[0].n_train_positive
+    strict = replace(PROTOCOL, train=replace(PROTOCOL.train, min_incidents=known - 5))
+    strict = replace(strict, origins=PROTOCOL.origins[:1])
+    window = run_protocol(rows, features, protocol=strict).windows[0]
+    assert "unseen entities" not in {row.population for row in window.rows}
+
+
+@pytest.mark.parametrize("population", ["all", "old batch", "old, no earlier incident"])
+def test_baselines_stand_beside_the_model(result, population):
+    for window in result.windows:
+        scorers = {row.scorer for row in window.rows if row.population == population}
+        assert scorers >= {MODEL, "age", "place", "base rate", "history count"}
+        assert any(reason.startswith("static rules: ") for reason in window.unavailable)
+
+
+def test_the_gain_on_a_baseline_is_the_difference_of_both_auc(result):
+    for window in result.windows:
         for row in window.rows:
-            of_population.setdefault(row.population, set()).add(row.scorer)
-        assert all(
-            scorers >= {MODEL, "age", "place", "base rate", "history count"}
-            for scorers in of_population.values()
-        )
+            if row.population == "all" and row.scorer != MODEL:
+                wanted = window.metrics().auc.value - row.metrics.auc.value
+                assert row.gain.value == pytest.approx(wanted)
+                assert row.gain.low <= row.gain.value <= row.gain.high
 
 
 def test_the_baseline_of_places_is_learned_before_the_origin(tables):

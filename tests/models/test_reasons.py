@@ -1,5 +1,6 @@
 """Rules of saying why a score is high."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -84,3 +85,9 @@ def test_a_feature_that_is_not_registered_is_refused(model, hot, bundle) -> None
 
 def test_no_row_has_no_reasons(model, rows, bundle) -> None:
     assert explain(rows.clear(), model, features=bundle.features) == []
+
+
+def test_a_window_that_the_meaning_names_is_named_once(model, rows, bundle) -> None:
+    said = tuple(replace(f, meaning=f"{f.meaning} in the last 24h") for f in bundle.features)
+    reasons = explain(rows.sort("gpu_temp_c_max_24h").tail(1), model, features=said)[0]
+    assert "Hottest in the last 24h: " in reasons[0]

@@ -11,6 +11,7 @@ from pipelines import benchmark
 from pipelines.benchmark import benchmark_names, load_protocol, render, run_benchmark
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
+SOME_DAY = datetime(2025, 2, 1, tzinfo=UTC)
 MAPPING = """
 file: {format: csv}
 tables:
@@ -79,10 +80,10 @@ def test_two_files_make_a_benchmark_that_beats_chance(data):
     assert result.windows[0].metrics().auc.value > 0.6
 
 
-@pytest.mark.parametrize("origin", [datetime(2024, 11, 1), datetime(2024, 11, 1, tzinfo=UTC)])
+@pytest.mark.parametrize("origin", [SOME_DAY, SOME_DAY.replace(tzinfo=None)])
 def test_origins_can_be_given_and_without_a_zone_are_utc(data, origin):
     result = run_benchmark("small", data_dir=data, origins=[origin])
-    assert [w.origin for w in result.windows] == [datetime(2024, 11, 1, tzinfo=UTC)]
+    assert [w.origin for w in result.windows] == [datetime(2025, 2, 1, tzinfo=UTC)]
 
 
 def test_the_text_names_windows_populations_and_scorers(data):

@@ -14,6 +14,7 @@ from features.grid import watched_grid
 from features.matrix import build_gpu_matrix
 from models.benchmark import benchmark_rows, run_protocol, shuffled_labels
 from models.benchmark_result import BenchmarkResult
+from models.evaluation import Bootstrap
 from pipelines.benchmark import MAPPINGS, load_protocol, read_benchmark_tables, run_benchmark
 from pipelines.sources.history import read_history
 
@@ -60,13 +61,24 @@ def test_every_record_is_accounted_for_and_events_without_an_insert_time_count()
 def test_each_window_reaches_the_figures_asked_for(result, place, origin):
     window = result.windows[place]
     assert f"{window.origin:%Y-%m-%d}" == origin
-    for population in ("all", "leavers count as negatives", "without the top unit"):
-        model = window.metrics(population)
-        assert model.auc.value >= LEAST_AUC[origin] - (0.005 if population != "all" else 0)
-        for baseline in ("age", "place", "history count", "base rate"):
-            other = window.metrics(population, baseline)
-            assert model.auc.value > other.auc.value + 0.05, baseline
-            assert model.average_precision.value > other.average_precision.value, baseline
+    model = window.metrics()
+    assert model.auc.value >= LEAST_AUC[origin]
+    for baseline in ("age", "place", "history count", "base rate", "logistic regression"):
+        other = window.metrics(scorer=baseline)
+        assert model.auc.value > other.auc.value, baseline
+        assert model.average_precision.value > other.average_precision.value, baseline
+    for row in window.rows:
+        if row.population == "all" and row.scorer in ("age", "place"):
+            assert row.gain.low > 0.05
+
+
+@pytest.mark.parametrize(
+    "population", ["without the top units", "unseen entities", "leavers count as negatives"]
+)
+def test_the_figures_do_not_hang_on_one_unit_or_on_how_rows_are_chosen(result, population):
+    for window in result.windows:
+        least = LEAST_AUC[f"{window.origin:%Y-%m-%d}"]
+        assert window.metrics(population).auc.value >= least - 0.01
 
 
 def test_no_result_is_too_good_to_be_true(result):
@@ -76,12 +88,15 @@ def test_no_result_is_too_good_to_be_true(result):
 
 
 def test_with_dealt_labels_the_model_ranks_by_chance(tables):
-    settings = load_protocol("titan")
-    protocol = settings.protocol("titan")
+    protocol = load_protocol("titan").protocol("titan")
+    protocol = replace(protocol, bootstrap=Bootstrap(resamples=0))
     rows, features = benchmark_rows(tables, protocol)
-    dealt = shuffled_labels(rows, seed=1)
-    for window in run_protocol(dealt, features, protocol=protocol).windows:
-        assert window.metrics().auc.value == pytest.approx(0.5, abs=0.06)
+    windows = run_protocol(shuffled_labels(rows, seed=1), features, protocol=protocol).windows
+    for window in windows:
+        # Of n positives an AUC by chance lies within 0.29 / sqrt(n) two times in three.
+        noise = 0.29 / window.metrics().n_positive ** 0.5
+        assert window.metrics().auc.value == pytest.approx(0.5, abs=4 * noise)
+        assert window.metrics("unseen entities").auc.value == pytest.approx(0.5, abs=4 * noise)
 
 
 @pytest.mark.parametrize("day", ["2016-01-22", "2017-07-15"])
