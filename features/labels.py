@@ -30,6 +30,9 @@ from features.errors import DataError
 from features.tables import LABELS
 
 # "Never": later than any record, early enough for lead and horizon to be added.
+LONGEST_OPEN: Final = timedelta(days=7)
+"""An incident without a known end is taken to be over by then; repairs take up to five days."""
+
 _NEVER: Final = datetime(9000, 1, 1, tzinfo=UTC)
 _ALWAYS: Final = datetime(1, 1, 1, tzinfo=UTC)
 
@@ -136,7 +139,11 @@ def _place_incidents(incidents: pl.DataFrame, inventory: pl.DataFrame) -> pl.Dat
 
 
 def _close_open_incidents(incidents: pl.DataFrame, inventory: pl.DataFrame) -> pl.DataFrame:
-    """Ends open GPU incidents at the next time the GPU is taken out or put in, others never."""
+    """Ends open incidents: a GPU's when it is next taken out or put in, all after `LONGEST_OPEN`.
+
+    A site without node states never says when a fault was over; without a bound, one fault would
+    hide all that follows it.
+    """
     moves = (
         pl.concat(
             [
@@ -159,7 +166,9 @@ def _close_open_incidents(incidents: pl.DataFrame, inventory: pl.DataFrame) -> p
         check_sortedness=False,
     )
     both = pl.concat([gpu_wide, node_wide], how="diagonal")
-    return both.with_columns(pl.coalesce("end", "moved_at", pl.lit(_NEVER)).alias("end"))
+    longest = pl.col("start") + LONGEST_OPEN
+    assumed = pl.min_horizontal("moved_at", longest)
+    return both.with_columns(pl.coalesce("end", assumed).alias("end"))
 
 
 def _own_incidents(placed: pl.DataFrame, kind: str) -> pl.DataFrame:

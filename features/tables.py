@@ -146,8 +146,6 @@ RAW_JOB_LOG: Final = TableContract(
         *_source_columns(),
     ),
     key=(),
-    partition="day",
-    time_column="filed_at",
 )
 
 CORE_JOBS: Final = TableContract(
@@ -344,7 +342,7 @@ NODE_SCORES: Final = TableContract(
 
 DECISIONS: Final = TableContract(
     "remediation/decisions",
-    "What the hook decided for each node, with each guard's verdict",
+    "What the hook decided for each node in its latest run; the ledger keeps every run",
     (
         Column("decision_id", _TEXT, "Stable id"),
         Column("node", _TEXT, "Node"),

@@ -50,7 +50,7 @@ class BenchmarkProtocol:
         old_before: GPUs first seen before this are the old batch.
         place_level: Level of the topology whose past rate is the baseline "place".
         history: History features.
-        train: Training.
+        train: Training; chosen on origins whose tests end before the first of `origins`.
         bootstrap: How the model's intervals are made.
     """
 

@@ -94,8 +94,8 @@ def evaluate_events(
         DataError: A column is missing.
     """
     judged = judge_alerts(alerts, rows, incidents=incidents, task=task)
-    catchable = _caught_pairs(rows, incidents, task=task)
-    caught = _caught_pairs(alerts, incidents, task=task)
+    catchable = _caught_pairs(_known(rows), incidents, task=task)
+    caught = _caught_pairs(_known(rows, alerts), incidents, task=task)
     in_scope = catchable.select("entity_id", "incident_id").unique()
     first = caught.group_by("incident_id").agg(pl.col("lead_h").max()).sort("lead_h")
     leads = first["lead_h"].to_numpy()
@@ -135,7 +135,8 @@ def judge_alerts(
     """
     _require(rows, ("entity_id", "as_of", "node", "label"), what="rows")
     _require(alerts, ("entity_id", "as_of"), what="alerts")
-    true = _caught_pairs(alerts, incidents, task=task).select("entity_id", "as_of").unique()
+    known = _known(rows, alerts)
+    true = _caught_pairs(known, incidents, task=task).select("entity_id", "as_of").unique()
     return (
         alerts.select("entity_id", "as_of")
         .join(rows.select("entity_id", "as_of", "label"), on=["entity_id", "as_of"], how="left")
@@ -157,7 +158,7 @@ def alert_episodes(
 ) -> Episodes:
     """Counts outcomes that are independent enough for a binomial bound; see `judge_alerts`."""
     judged = judge_alerts(alerts, rows, incidents=incidents, task=task)
-    caught = _caught_pairs(alerts, incidents, task=task)
+    caught = _caught_pairs(_known(rows, alerts), incidents, task=task)
     false = judged.filter(pl.col("outcome") == "false")
     return Episodes(caught["incident_id"].n_unique(), false["entity_id"].n_unique())
 
@@ -181,6 +182,12 @@ def incidents_by_entity(incidents: pl.DataFrame, *, entity_kind: str) -> pl.Data
     else:
         named = incidents.filter(pl.col("entity_kind") == entity_kind)
     return named.select("entity_id", "incident_id", "start").drop_nulls("entity_id")
+
+
+def _known(rows: pl.DataFrame, alerts: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Rows, or alerts among them, whose outcome is known; a censored one is never true either."""
+    known = rows.filter(pl.col("label").is_not_null()).select("entity_id", "as_of")
+    return known if alerts is None else alerts.join(known, on=["entity_id", "as_of"], how="semi")
 
 
 def _caught_pairs(rows: pl.DataFrame, incidents: pl.DataFrame, *, task: Task) -> pl.DataFrame:

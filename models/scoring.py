@@ -217,8 +217,8 @@ def _reasons(scored: pl.DataFrame, bundle: ModelBundle, *, limits: ScoreLimits) 
 
 def _score_by_prior(matrix: pl.DataFrame, prior: PriorModel, *, version: str) -> pl.DataFrame:
     reason = (
-        f"cold start: {prior.n_incidents} incidents of this site's own, so the score is a "
-        f"published rate"
+        "no model of this site's own is champion: the score is a published rate, raised where "
+        "the GPU has failed before"
     )
     return matrix.with_columns(
         entity_kind=pl.lit(prior.task.entity_kind),

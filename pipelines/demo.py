@@ -16,9 +16,10 @@ import polars as pl
 import yaml
 from dagster_shared.utils.warnings import BetaWarning
 
-from features.errors import SourceError
+from features.errors import SettingsError, SourceError
 from features.tables import GPU_SCORES, NODE_SCORES
-from pipelines.flow import TICK, publish_latest, registry_of
+from pipelines.flow import TICK, publish_latest
+from pipelines.publish import LATEST
 from pipelines.remediate import PlanRun, plan_on_latest
 from pipelines.report import render_report
 from pipelines.report_assembly import assemble_report
@@ -33,6 +34,7 @@ VALID_UNTIL: Final = datetime(2026, 1, 24, tzinfo=UTC)
 # Two ticks above the threshold make an alert; the plan then shows what that alert leads to.
 TICKS: Final = 2
 DELAY: Final = timedelta(minutes=2)
+SITE: Final = "forewarn-demo"
 SITE_FILE: Final = "remediation.yaml"
 NOTE: Final = (
     "Synthetic fleet of 16 nodes with 8 GPUs over 30 days, failure rates 60 times those of "
@@ -44,11 +46,11 @@ _RANGE_END: Final = "dagster/asset_partition_range_end"
 
 # Tables that the demo's runs make, in order; a run has one way of being cut by time.
 _STEPS: Final[tuple[tuple[str, str, Sequence[str]], ...]] = (
-    ("nodes, places and stays", "none", ("raw/node_states",)),
+    ("jobs, nodes, places and stays", "none", ("raw/node_states",)),
     (
-        "telemetry, logs and jobs",
+        "telemetry and logs",
         "all",
-        ("raw/gpu_telemetry", "core/gpu_telemetry", "core/health_events", "raw/job_log"),
+        ("raw/gpu_telemetry", "core/gpu_telemetry", "core/health_events"),
     ),
     ("jobs, node states, incidents", "none", ("core/jobs", "core/node_states", "core/incidents")),
     ("features and labels", "all", ("features/gpu_matrix", "features/labels")),
@@ -78,6 +80,7 @@ def run_demo(out: Path, *, say: Callable[[str], None]) -> str:
     from pipelines.definitions import build_definitions
 
     settings_file = out / "forewarn.yaml"
+    _refuse_foreign(out, settings_file)
     replace_file(settings_file, yaml.safe_dump(_settings(), sort_keys=False).encode())
     settings = load_settings(settings_file)
     with warnings.catch_warnings():
@@ -90,9 +93,20 @@ def run_demo(out: Path, *, say: Callable[[str], None]) -> str:
     return f"{run.text}\n\nReport: {report.resolve()}"
 
 
+def _refuse_foreign(out: Path, settings_file: Path) -> None:
+    """Leaves alone a folder that holds anything but an earlier demo."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not (settings_file.is_file() and load_settings(settings_file).site == SITE):
+        raise SettingsError(
+            f"{out} is not empty and holds no earlier demo, so nothing was written to it; "
+            "give --out a new or empty folder"
+        )
+
+
 def _settings() -> dict[str, Any]:
     return {
-        "site": "demo",
+        "site": SITE,
         "note": NOTE,
         "inputs": str(SAMPLES / "inputs.yaml"),
         "data_root": "data",
@@ -132,25 +146,17 @@ def _materialize(definitions: dg.Definitions, *, say: Callable[[str], None]) -> 
 
 def _run_hook(settings: Settings, *, site_file: Path, say: Callable[[str], None]) -> PlanRun:
     """Runs the hook after each of the last ticks, as its schedule would, into a new ledger."""
-    _, bundle = registry_of(settings).load_champion(f"gpu-failure-{settings.horizons_h[0]}h")
-    policy = bundle.policies["node"]
     site = {
-        "horizon_h": settings.horizons_h[0],
         "levels": [{"level": "notify_then_drain"}],
         # At 60 times the usual failure rate, half of the nodes above the threshold is a usual day:
         # with the default caps and burst limits the plan would show nothing but guards.
         "caps": {"held_percent": 40.0, "partition_percent": 40.0},
         "burst": {"fleet_percent": 80.0, "component_nodes": 6},
-        "warning": {
-            "threshold": policy.threshold,
-            "n": policy.n,
-            "k": policy.k,
-            "tick_minutes": policy.tick / timedelta(minutes=1),
-        },
     }
     replace_file(site_file, yaml.safe_dump(site, sort_keys=False).encode())
     for path in settings.data_root.glob(f"{settings.ledger_path.name}*"):
         path.unlink()
+    (settings.scores_dir / LATEST).unlink(missing_ok=True)
     began = time.perf_counter()
     store = TableStore(settings.store_root)
     gpu_scores, node_scores = store.read(GPU_SCORES), store.read(NODE_SCORES)

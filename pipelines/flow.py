@@ -10,7 +10,7 @@ import polars as pl
 
 from features.catalogue import FaultCatalogue
 from features.core_tables import CoreTables
-from features.errors import SettingsError
+from features.errors import DataError, SettingsError
 from features.grid import as_of_times, watched_grid
 from features.labels import LabelSpec, build_labels
 from features.matrix import MatrixSpec, build_gpu_matrix, matrix_features
@@ -22,8 +22,8 @@ from models.registry import CHAMPION, ModelRegistry
 from models.scoring import ScoreLimits, ServedModel, score_gpus, score_nodes
 from models.specs import Task, TrainSpec
 from models.splits import Origin
-from models.training import TooFewIncidentsError
-from pipelines.publish import publish_scores
+from models.warnings import WarningPolicy
+from pipelines.publish import publish_scores, published_as_of
 from pipelines.settings import Settings
 from pipelines.store import Span
 
@@ -39,6 +39,18 @@ def registry_of(settings: Settings) -> ModelRegistry:
     return ModelRegistry(database=folder / "mlflow.db", artifacts=folder / "artifacts")
 
 
+def node_policy(settings: Settings, *, horizon_h: int) -> WarningPolicy | None:
+    """The champion's warning policy for nodes; None while a horizon has no champion."""
+    registry = registry_of(settings)
+    champion = registry.version_of(registered_name(settings, horizon_h), CHAMPION)
+    return registry.load(champion).policies.get("node") if champion else None
+
+
+def registered_name(settings: Settings, horizon_h: int) -> str:
+    """The registry's name of the model of a horizon."""
+    return model_name(Task(horizon_h=horizon_h, lead=settings.lead, trained_on=settings.trained_on))
+
+
 def gpu_matrix_of(tables: CoreTables, *, catalogue: FaultCatalogue, span: Span) -> pl.DataFrame:
     """Features of every watched GPU at the end of each hour of a span.
 
@@ -50,7 +62,8 @@ def gpu_matrix_of(tables: CoreTables, *, catalogue: FaultCatalogue, span: Span) 
     Returns:
         features/gpu_matrix.
     """
-    grid = watched_grid(tables.inventory, _as_ofs(span))
+    # In the inventory an unknown start means: in place since before the record began.
+    grid = watched_grid(tables.inventory, _as_ofs(span), unknown_start="watched")
     return build_gpu_matrix(tables, grid, spec=MatrixSpec(catalogue=catalogue))
 
 
@@ -79,7 +92,9 @@ def labels_of(
     maintenance = pl.concat([tables.maintenance, planned])
     return pl.concat(
         build_labels(
-            watched_grid(tables.inventory, _as_ofs(span), entity_kind=kind),
+            watched_grid(
+                tables.inventory, _as_ofs(span), entity_kind=kind, unknown_start="watched"
+            ),
             incidents=tables.incidents,
             inventory=tables.inventory,
             maintenance=maintenance,
@@ -110,11 +125,10 @@ def train_candidates(
         catalogue: Fault catalogue that typed the incidents.
 
     Returns:
-        One line per model: its version and the gate's word, or that the site is in cold start.
+        One line per model: its version and the gate's word, or why it could not be trained.
 
     Raises:
         SettingsError: The settings name no split.
-        DataError: A part of the split has no rows.
     """
     if settings.split is None or settings.end is None:
         raise SettingsError(
@@ -142,8 +156,9 @@ def train_candidates(
             made = build_candidate(
                 matrix, labels=labels, incidents=incidents, features=features, plan=plan
             )
-        except TooFewIncidentsError as error:
-            outcome[model_name(plan.task)] = f"cold start, scored by prior: {error}"
+        except DataError as error:
+            # One horizon without enough data does not stop the others.
+            outcome[model_name(plan.task)] = f"not trained, scored by prior: {error}"
             continue
         outcome[made.bundle.name] = _register(registry, made)
     return outcome
@@ -173,7 +188,7 @@ def publish_latest(
     as_of: datetime,
     now: datetime,
 ) -> None:
-    """Publishes the scores of one moment, if there are any.
+    """Publishes the scores of one moment, unless newer ones are published already (a backfill).
 
     Args:
         gpu_scores: scores/gpu_scores.
@@ -183,7 +198,8 @@ def publish_latest(
         now: When they are published.
     """
     at = pl.col("as_of") == as_of
-    if gpu_scores.filter(at).is_empty():
+    published = published_as_of(settings.scores_dir)
+    if gpu_scores.filter(at).is_empty() or (published and published > as_of):
         return
     publish_scores(
         settings.scores_dir,

@@ -16,13 +16,14 @@ from pipelines.sources.site import load_inputs, read_inputs
 from pipelines.store import Span, TableStore
 
 STATIC_TABLES: Final = (
+    "raw/job_log",
     "raw/node_states",
     "raw/incidents",
     "core/inventory",
     "core/topology",
     "core/maintenance",
 )
-"""Tables that are small and read whole."""
+"""Tables that are read whole: their records change after the fact (a running job ends)."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,36 @@ def read_raw(
     """
     inputs = load_inputs(settings.inputs)
     result = read_inputs(inputs, ingested_at=now, tables=tables)
-    frames = {}
+    frames, outside = {}, []
     for name in tables:
         contract = TABLE_BY_KEY[name]
         frame = contract.conform(result.tables.get(name, contract.empty()))
         if span and contract.time_column:
             time = pl.col(contract.time_column)
+            outside += _outside_record(frame, time, settings, table=name)
             frame = frame.filter(time.is_null() | ((time >= span.start) & (time < span.end)))
         frames[name] = frame
-    return RawTables(frames, result.quarantine, result.reads)
+    kept = pl.concat([result.quarantine, pl.DataFrame(outside, schema=QUARANTINE.schema)])
+    return RawTables(frames, kept, result.reads)
+
+
+def _outside_record(
+    frame: pl.DataFrame, time: pl.Expr, settings: Settings, *, table: str
+) -> list[dict[str, object]]:
+    """Rows before the record starts or after it ends belong to no partition: say how many."""
+    rules = {f"before the start of the record, {settings.start}": time < settings.start}
+    if settings.end:
+        rules[f"at or after the end of the record, {settings.end}"] = time >= settings.end
+    found = [(rule, frame.filter(is_out)) for rule, is_out in rules.items()]
+    return [
+        {
+            "table": table,
+            "source": "settings",
+            "origin": str(settings.inputs),
+            "rule": rule,
+            "count": rows.height,
+            "example": str(rows.row(0, named=True)),
+        }
+        for rule, rows in found
+        if rows.height
+    ]

@@ -66,6 +66,15 @@ def publish_scores(
     return path
 
 
+def published_as_of(folder: Path) -> datetime | None:
+    """The moment of the scores that are published; None: there are none, or none readable."""
+    try:
+        latest = json.loads((folder / LATEST).read_text(encoding="utf-8"))
+        return datetime.fromisoformat(latest["as_of"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def _only(column: str, *frames: pl.DataFrame) -> object:
     found = sorted({value for frame in frames for value in frame[column].unique()})
     if len(found) != 1:
@@ -93,6 +102,8 @@ def _write_tick(
     buffer = io.BytesIO()
     frame.sort("entity_id", "horizon_h").write_parquet(buffer, compression="zstd")
     content = buffer.getvalue()
-    relative = f"{table}/{as_of:%Y%m%dT%H%M%SZ}.parquet"
+    digest = hashlib.sha256(content).hexdigest()
+    # The name holds the content: a tick that is scored again never changes a published file.
+    relative = f"{table}/{as_of:%Y%m%dT%H%M%SZ}-{digest[:12]}.parquet"
     replace_file(folder / relative, content, sync=True)
-    return {"path": relative, "sha256": hashlib.sha256(content).hexdigest(), "rows": frame.height}
+    return {"path": relative, "sha256": digest, "rows": frame.height}

@@ -4,11 +4,11 @@ What is decided and guarded is in `remediation`; a live cluster is never touched
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Final
+from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
+from features.errors import SettingsError
 from features.tables import (
     CORE_INVENTORY,
     CORE_JOBS,
@@ -16,6 +16,7 @@ from features.tables import (
     CORE_TOPOLOGY,
     DECISIONS,
 )
+from pipelines.flow import node_policy
 from pipelines.settings import Settings
 from pipelines.store import TableStore
 from remediation.actuators.dry_run import DryRunActuator
@@ -25,8 +26,6 @@ from remediation.ledger_sqlite import SqliteLedger
 from remediation.plan import render_plan
 from remediation.score_source import FolderScoreSource
 from remediation.site import Site, load_site
-
-_DEFAULTS: Final = Site()
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def plan_on_latest(settings: Settings, *, now: datetime) -> PlanRun:
         switch_level=settings.switch_level,
         state_without_record="up" if settings.node_states_hold_only_trouble else "unknown",
     )
-    site = load_site(settings.remediation) if settings.remediation else _DEFAULTS
+    site = _site_of(settings)
     with SqliteLedger(settings.ledger_path) as ledger:
         run = run_once(
             scores=FolderScoreSource(settings.scores_dir),
@@ -87,6 +86,38 @@ def plan_on_latest(settings: Settings, *, now: datetime) -> PlanRun:
 def dry_run(settings: Settings) -> str:
     """The plan on the latest scores, in words."""
     return plan_on_latest(settings, now=datetime.now(UTC)).text
+
+
+def _site_of(settings: Settings) -> Site:
+    """The site file, with what it leaves out taken from the settings and the champion.
+
+    The alert threshold with its n of k was chosen on validation for the alert budget and is kept
+    with the champion; a fixed number would mean another budget at every site.
+
+    Raises:
+        SettingsError: The site file acts on a horizon that is not scored.
+    """
+    site = load_site(settings.remediation) if settings.remediation else Site()
+    given: dict[str, object] = {}
+    if "horizon_h" not in site.model_fields_set:
+        given["horizon_h"] = settings.horizons_h[0]
+    elif site.horizon_h not in settings.horizons_h:
+        raise SettingsError(
+            f"site file {settings.remediation}: horizon_h is {site.horizon_h}, but the settings "
+            f"score {', '.join(map(str, settings.horizons_h))}. Name one of them."
+        )
+    policy = node_policy(settings, horizon_h=int(str(given.get("horizon_h", site.horizon_h))))
+    if "warning" not in site.model_fields_set and policy is not None:
+        given["warning"] = site.warning.model_copy(
+            update={
+                # The site file has no word for "never": a threshold of 1 is never reached.
+                "threshold": min(policy.threshold, 1.0),
+                "n": policy.n,
+                "k": policy.k,
+                "tick_minutes": policy.tick / timedelta(minutes=1),
+            }
+        )
+    return site.model_copy(update=given)
 
 
 def _coverage(run: HookRun) -> float:

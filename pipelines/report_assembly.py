@@ -26,7 +26,7 @@ from models.event_metrics import EventMetrics, incidents_by_entity
 from models.fault_types import FaultTypeMetrics
 from models.registry import RegisteredVersion
 from models.warnings import raise_alerts
-from pipelines.flow import registry_of
+from pipelines.flow import registered_name, registry_of
 from pipelines.remediate import PlanRun
 from pipelines.report_input import (
     EvaluationResult,
@@ -69,7 +69,7 @@ def assemble_report(settings: Settings, run: PlanRun) -> ReportInput:
     store = TableStore(settings.store_root)
     horizon_h = settings.horizons_h[0]
     registry = registry_of(settings)
-    champions = [registry.load_champion(f"gpu-failure-{h}h") for h in settings.horizons_h]
+    champions = [registry.load_champion(registered_name(settings, h)) for h in settings.horizons_h]
     bundle = champions[0][1]
     incidents = store.read(CORE_INCIDENTS)
     gpu_scores = store.read(GPU_SCORES).filter(pl.col("horizon_h") == horizon_h)
@@ -135,7 +135,10 @@ def _evaluation(
         unit="GPU and hour",
         methods=(model, *baselines),
         threshold=choice.get("threshold"),
-        threshold_note=choice.get("explanation", ""),
+        threshold_note=" ".join(
+            f"{kind.upper() if kind == 'gpu' else kind.capitalize()} alerts: {one['explanation']}"
+            for kind, one in sorted(card["thresholds"].items())
+        ),
         top_unit=test.top_unit,
         without_top_unit=test.without_top_unit if test.top_unit else None,
         classes=_classes(

@@ -5,7 +5,7 @@ Nothing is read at import; the remediation hook has its own site file (`remediat
 
 import itertools
 import os
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, Self
 
@@ -76,7 +76,7 @@ class Settings(_Strict):
     seed: int = 1
     remediation: Path | None = None
     fault_catalogue: Path | None = None
-    score_ttl_minutes: int = Field(default=30, gt=0)
+    score_ttl_minutes: int = Field(default=90, gt=0)
     switch_level: str = "switch"
     data_partition: Literal["hour", "day"] = "hour"
     node_states_hold_only_trouble: bool = False
@@ -90,10 +90,12 @@ class Settings(_Strict):
             times.append(self.end)
         if any(a >= b for a, b in itertools.pairwise(times)):
             raise ValueError("start < split.train_until < split.valid_until < end must hold")
-        if self.data_partition == "day" and self.start.hour:
-            raise ValueError("with data_partition day, start must be a midnight, UTC")
-        if self.start.minute or self.start.second or self.start.microsecond:
-            raise ValueError("start must be a full hour")
+        edges = [self.start, *([self.end] if self.end else [])]
+        in_utc = [edge.astimezone(UTC) for edge in edges]
+        if self.data_partition == "day" and any(edge.hour for edge in in_utc):
+            raise ValueError("with data_partition day, start and end must be midnights, UTC")
+        if any(edge.minute or edge.second or edge.microsecond for edge in in_utc):
+            raise ValueError("start and end must be full hours")
         return self
 
     @property
@@ -120,10 +122,6 @@ class Settings(_Strict):
     def ledger_path(self) -> Path:
         """The hook's ledger."""
         return self.data_root / "ledger.sqlite"
-
-    def horizon(self) -> timedelta:
-        """The horizon the hook acts on."""
-        return timedelta(hours=self.horizons_h[0])
 
     def data_end(self, now: datetime) -> datetime:
         """Where the record ends: its stated end, or `now` while it goes on."""

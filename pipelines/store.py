@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -186,6 +186,14 @@ class TableStore:
     def has(self, contract: TableContract) -> bool:
         """Whether any file of the table is stored."""
         return bool(self.files(contract))
+
+    def covered_until(self, contract: TableContract) -> datetime | None:
+        """End of the last stored partition of a partitioned table; None: nothing is stored."""
+        files = self.files(contract)
+        if not files or contract.partition == "none":
+            return None
+        start = datetime.fromisoformat(files[-1].stem)
+        return start.replace(tzinfo=UTC) + _STEP[contract.partition]
 
     def files(self, contract: TableContract, *, span: Span | None = None) -> list[Path]:
         """The table's finished files in time order; unfinished ones are never seen."""

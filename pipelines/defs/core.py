@@ -19,6 +19,7 @@ from features.core_build import (
 from features.incidents import build_incidents
 from features.tables import CORE_INCIDENTS, QUARANTINE
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
+from pipelines.flow import TICK
 from pipelines.resources import Installation
 from pipelines.store import Span, TableStore
 
@@ -57,7 +58,9 @@ def core_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
     @dg.asset(
         key=["core", "health_events"],
         ins={
-            "raw": dg.AssetIn(["raw", "kernel_log"], partition_mapping=partitions.trailing(_BURST)),
+            "raw": dg.AssetIn(
+                ["raw", "kernel_log"], partition_mapping=partitions.trailing(_BURST + TICK)
+            ),
             "inventory": dg.AssetIn(["core", "inventory"]),
         },
         partitions_def=partitions.data,

@@ -10,6 +10,7 @@ import dagster as dg
 import polars as pl
 
 from features.core_tables import CoreTables
+from features.tables import CORE_HEALTH_EVENTS
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
 from pipelines.flow import gpu_matrix_of, labels_of
 from pipelines.resources import Installation
@@ -29,11 +30,9 @@ def feature_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
             ),
             "health_events": dg.AssetIn(["core", "health_events"], partition_mapping=history),
             "jobs": dg.AssetIn(["core", "jobs"]),
-            "node_states": dg.AssetIn(["core", "node_states"]),
             "incidents": dg.AssetIn(["core", "incidents"]),
             "inventory": dg.AssetIn(["core", "inventory"]),
             "topology": dg.AssetIn(["core", "topology"]),
-            "maintenance": dg.AssetIn(["core", "maintenance"]),
         },
         partitions_def=partitions.data,
         backfill_policy=ONE_RUN,
@@ -67,7 +66,9 @@ def feature_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
         context: dg.AssetExecutionContext, installation: Installation, **core: pl.DataFrame
     ) -> pl.DataFrame:
         settings, span = installation.settings, run_span(context)
-        end = settings.data_end(installation.now)
+        # Outcomes are known as far as events were ingested, not as far as the clock has run.
+        seen = installation.store.covered_until(CORE_HEALTH_EVENTS)
+        end = min(settings.data_end(installation.now), seen or settings.start)
         catalogue = installation.catalogue
         return labels_of(CoreTables(**core), settings, catalogue=catalogue, span=span, data_end=end)
 

@@ -5,7 +5,7 @@ No asset is defined here.
 
 import math
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, timedelta
 
 import dagster as dg
 
@@ -46,11 +46,12 @@ class Partitions:
 
 def partitions_of(settings: Settings) -> Partitions:
     """Data partitions and days from the start of the record, UTC."""
-    day = settings.start.replace(hour=0)
-    daily = dg.DailyPartitionsDefinition(start_date=day, end_date=settings.end)
+    start = settings.start.astimezone(UTC)
+    end = settings.end.astimezone(UTC) if settings.end else None
+    daily = dg.DailyPartitionsDefinition(start_date=start.replace(hour=0), end_date=end)
     if settings.data_partition == "day":
         return Partitions(daily, daily, timedelta(days=1))
-    hourly = dg.HourlyPartitionsDefinition(start_date=settings.start, end_date=settings.end)
+    hourly = dg.HourlyPartitionsDefinition(start_date=start, end_date=end)
     return Partitions(hourly, daily, timedelta(hours=1))
 
 

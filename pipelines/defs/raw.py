@@ -37,27 +37,13 @@ def raw_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
         raw.keep_accounts(installation.store, name="raw_hourly")
         return raw.frames["raw/gpu_telemetry"], raw.frames["raw/kernel_log"]
 
-    @dg.asset(
-        key=["raw", "job_log"],
-        partitions_def=partitions.daily,
-        backfill_policy=ONE_RUN,
-        group_name="raw",
-        kinds=KINDS,
-        description="Accounting records of jobs and steps, by the day they were submitted.",
-    )
-    def job_log(context: dg.AssetExecutionContext, installation: Installation) -> pl.DataFrame:
-        span = run_span(context)
-        raw = read_raw(installation.settings, ("raw/job_log",), span=span, now=installation.now)
-        raw.keep_accounts(installation.store, name="raw_job_log")
-        return raw.frames["raw/job_log"]
-
     @dg.multi_asset(
         outs={
             name.replace("/", "_"): dg.AssetOut(key=name.split("/"), kinds=KINDS)
             for name in STATIC_TABLES
         },
         group_name="raw",
-        description="What the site's records say of nodes, places, stays, work and incidents.",
+        description="Jobs, node states, stays, places, planned work and incidents, as recorded.",
     )
     def raw_static(installation: Installation) -> Iterator[dg.Output[pl.DataFrame]]:
         raw = read_raw(installation.settings, STATIC_TABLES, span=None, now=installation.now)
@@ -65,4 +51,4 @@ def raw_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
         for name in STATIC_TABLES:
             yield dg.Output(raw.frames[name], output_name=name.replace("/", "_"))
 
-    return [raw_hourly, job_log, raw_static]
+    return [raw_hourly, raw_static]

@@ -270,7 +270,7 @@ def test_a_stay_of_unknown_beginning_gives_no_age_but_incidents_still_count():
 
 
 def test_a_repeat_within_the_gap_does_not_count():
-    incidents = [incident("a", "n1", 5), incident("a", "n1", 5.5), incident("a", "n1", 7)]
+    incidents = [incident("a", "n1", day) for day in (5, 5.5, 6.5)]  # the last at the very gap
     counts = [
         build(
             grid(("a", "n1", 10)),
@@ -281,6 +281,23 @@ def test_a_repeat_within_the_gap_does_not_count():
         for gap in (0 * DAY, DAY)
     ]
     assert counts == [3, 2]
+
+
+def test_a_place_that_a_node_has_left_is_unknown():
+    left = TOPOLOGY.with_columns(pl.lit(at(5)).alias("valid_to"))
+    built = build(grid(("a", "n1", 10)), stays=[], incidents=[], topology=left)
+    assert built["cage_number"].to_list() == [None]
+    assert built["cage_incident_count_7d"].to_list() == [None]
+
+
+def test_the_slot_of_a_stay_says_nothing_of_an_incident_in_another_node():
+    built = build(
+        grid(("b", "n2", 10)),
+        stays=[stay("a", "n1", 0, None), stay("b", "n2", 0, None)],
+        incidents=[incident("a", "n2", 5)],
+    )
+    assert built["node_incident_count_7d"].to_list() == [1]
+    assert built["slot_incident_count_7d"].to_list() == [0]
 
 
 def test_an_incident_that_names_no_node_counts_where_its_gpu_was():

@@ -127,12 +127,12 @@ def test_only_the_newest_moment_is_explained(rows, served) -> None:
 def test_a_prior_is_labelled_so_and_ranks_by_history(matrix, prior) -> None:
     scores = score_gpus(matrix, [prior])
     assert scores["status"].unique().to_list() == ["prior"]
-    assert "cold start: 3 incidents" in scores["status_reason"][0]
+    assert "published rate" in scores["status_reason"][0]
     failed = matrix[NAMES[2]] > 0
     assert scores.filter(failed)["score"].min() > scores.filter(~failed)["score"].max()
     nodes = score_nodes(scores, [prior])
     assert nodes["status"].unique().to_list() == ["prior"]
-    assert "cold start" in nodes["status_reason"][0]
+    assert "published rate" in nodes["status_reason"][0]
 
 
 def test_a_node_score_is_the_combination_of_its_gpus(matrix, served) -> None:

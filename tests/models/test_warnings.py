@@ -71,6 +71,13 @@ def test_alerts_are_those_of_the_definition(entries, policy) -> None:
     assert as_set(raise_alerts(scores_of(entries), policy)) == slow_alerts(entries, policy)
 
 
+@pytest.mark.parametrize(("k", "n_alerts"), [(2, 0), (3, 1)])
+def test_a_score_k_ticks_ago_is_out_of_the_window(k, n_alerts) -> None:
+    scores = scores_of({("a", 0): 0.9, ("a", 2): 0.9})
+    policy = WarningPolicy(threshold=0.5, n=2, k=k, tick=HOUR, cooldown=HOUR)
+    assert raise_alerts(scores, policy).height == n_alerts
+
+
 @given(ENTRIES, POLICIES, st.integers(0, 30))
 def test_two_runs_raise_what_one_run_raises(entries, policy, cut) -> None:
     scores = scores_of(entries)

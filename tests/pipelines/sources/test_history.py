@@ -130,6 +130,18 @@ def test_each_record_that_is_not_taken_is_counted_with_its_reason(read, line, ru
     assert refused(result) == ({} if rule is None else {rule: 1})
 
 
+def test_a_stay_that_ends_before_it_begins_is_not_in_the_table(read):
+    result = read(HEADER + "1,c0-1,2026-01-03T00:00:00Z,2026-01-02T00:00:00Z,\n" + GOOD)
+    assert result.table("core/inventory")["valid_from"].to_list() == [
+        datetime(2026, 1, 1, tzinfo=UTC)
+    ]
+
+
+def test_a_record_with_two_faults_counts_once(read):
+    result = read(HEADER + "1,c0-1,soon,later,\n")
+    assert refused(result) == {"valid_from is no ISO 8601 time": 1}
+
+
 def test_a_record_that_no_table_takes_is_quarantined(read):
     result = read("uuid,host,bus\nG1,n1,nowhere\nG2,n1,0000:8A:00\n", ADDRESSES)
     assert account(result) == (2, 1, 0, 1)
