@@ -140,7 +140,14 @@ class TableContract:
         """
         frame = self.conform(frame)
         rejects: list[dict[str, object]] = []
-        for rule, is_bad in self._rules():
+        rules = self._rules()
+        # One pass tells which rules are broken at all: nearly always none is.
+        is_broken = frame.select(
+            is_bad.any().alias(str(i)) for i, (_, is_bad) in enumerate(rules)
+        ).row(0)
+        for (rule, is_bad), broken in zip(rules, is_broken, strict=True):
+            if not broken:
+                continue
             bad = frame.filter(is_bad)
             if bad.is_empty():
                 continue

@@ -7,16 +7,19 @@ from typing import Final
 
 import polars as pl
 
+from features.column_groups import (
+    entity_columns,
+    incident_columns,
+    interval_columns,
+    score_columns,
+    source_columns,
+)
 from features.contracts import UTC_TIME, Column, TableContract
 from features.telemetry_metrics import metric_columns
 from features.vocabulary import (
     ACTIONS,
     CENSORED_BY,
-    ENTITY_KINDS,
-    FAULT_TYPES,
     JOB_CAUSES,
-    SCORE_STATUSES,
-    TRAINED_ON,
 )
 
 _TEXT: Final = pl.String()
@@ -25,34 +28,6 @@ _LONG: Final = pl.Int64()
 _FLOAT: Final = pl.Float64()
 _BOOL: Final = pl.Boolean()
 _TEXTS: Final = pl.List(pl.String)
-
-
-def _source_columns() -> tuple[Column, ...]:
-    return (
-        Column("source", _TEXT, "Kind of source that gave the row: dcgm_text, kernel_log, ..."),
-        Column("ingested_at", UTC_TIME, "When the row was read"),
-    )
-
-
-def _entity_columns() -> tuple[Column, ...]:
-    return (
-        Column("entity_kind", _TEXT, "gpu or node", values=ENTITY_KINDS),
-        Column("entity_id", _TEXT, "gpu_uuid or node name"),
-    )
-
-
-def _interval_columns() -> tuple[Column, ...]:
-    return (
-        Column(
-            "valid_from", UTC_TIME, "Start, inclusive; null: before the record began", nullable=True
-        ),
-        Column(
-            "valid_to",
-            UTC_TIME,
-            "End, exclusive; null: still so when the record ends",
-            nullable=True,
-        ),
-    )
 
 
 RAW_GPU_TELEMETRY: Final = TableContract(
@@ -64,7 +39,7 @@ RAW_GPU_TELEMETRY: Final = TableContract(
         Column("node", _TEXT, "Node name as the source gives it", nullable=True),
         Column("gpu_index", _INT, "Index on the node at that time", nullable=True, minimum=0),
         *metric_columns(),
-        *_source_columns(),
+        *source_columns(),
     ),
     key=(),
     partition="hour",
@@ -97,7 +72,7 @@ RAW_KERNEL_LOG: Final = TableContract(
         Column("pid", _LONG, "Process named in the line", nullable=True, minimum=0),
         Column("process", _TEXT, "Process name in the line", nullable=True),
         Column("line", _TEXT, "The line as received"),
-        *_source_columns(),
+        *source_columns(),
     ),
     key=(),
     partition="hour",
@@ -143,7 +118,7 @@ RAW_JOB_LOG: Final = TableContract(
         Column("end", UTC_TIME, "Ended", nullable=True),
         Column("nodes", _TEXTS, "Nodes, expanded", nullable=True),
         Column("n_gpus", _INT, "GPUs allocated in all", nullable=True, minimum=0),
-        *_source_columns(),
+        *source_columns(),
     ),
     key=(),
 )
@@ -176,8 +151,8 @@ RAW_NODE_STATES: Final = TableContract(
         Column("state", _TEXT, "State as the source gives it"),
         Column("reason", _TEXT, "Reason", nullable=True),
         Column("actor", _TEXT, "Who set it", nullable=True),
-        *_interval_columns(),
-        *_source_columns(),
+        *interval_columns(),
+        *source_columns(),
     ),
     key=(),
 )
@@ -192,7 +167,7 @@ CORE_NODE_STATES: Final = TableContract(
         Column("state", _TEXT, "up, drain, down or unknown", values=NODE_STATES),
         Column("reason", _TEXT, "Reason", nullable=True),
         Column("actor", _TEXT, "Who set it", nullable=True),
-        *_interval_columns(),
+        *interval_columns(),
     ),
     key=("node", "valid_from", "state"),
 )
@@ -207,7 +182,7 @@ CORE_INVENTORY: Final = TableContract(
         Column("pci_bus_id", _TEXT, "Device address", nullable=True),
         Column("model", _TEXT, "Product name", nullable=True),
         Column("batch", _TEXT, "Hardware batch, as far as serials or orders tell", nullable=True),
-        *_interval_columns(),
+        *interval_columns(),
     ),
     key=("gpu_uuid", "node", "slot", "valid_from", "valid_to"),
 )
@@ -219,7 +194,7 @@ CORE_TOPOLOGY: Final = TableContract(
         Column("node", _TEXT, "Node"),
         Column("level", _TEXT, "Name of the level, as the site calls it"),
         Column("place", _TEXT, "The place at that level"),
-        *_interval_columns(),
+        *interval_columns(),
     ),
     key=("node", "level", "valid_from"),
 )
@@ -238,31 +213,17 @@ CORE_MAINTENANCE: Final = TableContract(
 )
 
 
-def _incident_columns() -> tuple[Column, ...]:
-    return (
-        Column("incident_id", _TEXT, "Stable id"),
-        *_entity_columns(),
-        Column("node", _TEXT, "Node it happened on", nullable=True),
-        Column("start", UTC_TIME, "Onset"),
-        Column("end", UTC_TIME, "Repaired or back in service; null: open", nullable=True),
-        Column("fault_type", _TEXT, "Fault type", values=FAULT_TYPES),
-        Column("evidence", _TEXT, "What it was concluded from, in words"),
-        Column("detected_by", _TEXT, "Source of the evidence: xid, node_state, history, ..."),
-        Column("catalogue_version", _TEXT, "Version of the fault catalogue that typed it"),
-    )
-
-
 RAW_INCIDENTS: Final = TableContract(
     "raw/incidents",
     "Incidents that a site's own records name, as received",
-    _incident_columns(),
+    incident_columns(),
     key=(),
 )
 
 CORE_INCIDENTS: Final = TableContract(
     "core/incidents",
     "Failures of GPUs and nodes: one per entity and repair, with a fault type and its evidence",
-    _incident_columns(),
+    incident_columns(),
     key=("incident_id",),
 )
 
@@ -270,7 +231,7 @@ LABELS: Final = TableContract(
     "features/labels",
     "Per entity, moment and horizon: did an incident start in [as_of + L, as_of + L + H)?",
     (
-        *_entity_columns(),
+        *entity_columns(),
         Column("as_of", UTC_TIME, "Moment of prediction"),
         Column("horizon_h", _INT, "Horizon H", unit="h", minimum=1),
         Column(
@@ -302,28 +263,10 @@ GPU_MATRIX: Final = TableContract(
 )
 
 
-def _score_columns() -> tuple[Column, ...]:
-    return (
-        *_entity_columns(),
-        Column("node", _TEXT, "Node", nullable=True),
-        Column("as_of", UTC_TIME, "Moment of prediction"),
-        Column("horizon_h", _INT, "Horizon", unit="h", minimum=1),
-        Column("score", _FLOAT, "Calibrated probability", nullable=True, minimum=0, maximum=1),
-        Column("status", _TEXT, "ok, prior or unknown", values=SCORE_STATUSES),
-        Column("status_reason", _TEXT, "Why it is not ok", nullable=True),
-        Column("fault_type", _TEXT, "Most probable fault type", nullable=True),
-        Column("fault_probability", _FLOAT, "Its share among fault types", nullable=True),
-        Column("reasons", _TEXTS, "Top reasons in words"),
-        Column("missing_share", _FLOAT, "Share of features that are null", minimum=0, maximum=1),
-        Column("model_version", _TEXT, "Registry version that scored"),
-        Column("trained_on", _TEXT, "synthetic or real", values=TRAINED_ON),
-    )
-
-
 GPU_SCORES: Final = TableContract(
     "scores/gpu_scores",
     "Failure scores per GPU, moment and horizon",
-    _score_columns(),
+    score_columns(),
     key=("entity_id", "as_of", "horizon_h", "model_version"),
     partition="hour",
     time_column="as_of",
@@ -333,7 +276,7 @@ GPU_SCORES: Final = TableContract(
 NODE_SCORES: Final = TableContract(
     "scores/node_scores",
     "Failure scores per node, moment and horizon",
-    _score_columns(),
+    score_columns(),
     key=("entity_id", "as_of", "horizon_h", "model_version"),
     partition="hour",
     time_column="as_of",

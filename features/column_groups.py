@@ -1,0 +1,81 @@
+"""Columns that several tables share: source, entity, interval, incident and score.
+
+No table is defined here (see `features.tables`).
+"""
+
+from typing import Final
+
+import polars as pl
+
+from features.contracts import UTC_TIME, Column
+from features.vocabulary import ENTITY_KINDS, FAULT_TYPES, SCORE_STATUSES, TRAINED_ON
+
+_TEXT: Final = pl.String()
+_INT: Final = pl.Int32()
+_FLOAT: Final = pl.Float64()
+_TEXTS: Final = pl.List(pl.String)
+
+
+def source_columns() -> tuple[Column, ...]:
+    """Where a row came from."""
+    return (
+        Column("source", _TEXT, "Kind of source that gave the row: dcgm_text, kernel_log, ..."),
+        Column("ingested_at", UTC_TIME, "When the row was read"),
+    )
+
+
+def entity_columns() -> tuple[Column, ...]:
+    """Whom a row is about."""
+    return (
+        Column("entity_kind", _TEXT, "gpu or node", values=ENTITY_KINDS),
+        Column("entity_id", _TEXT, "gpu_uuid or node name"),
+    )
+
+
+def interval_columns() -> tuple[Column, ...]:
+    """When a row held."""
+    return (
+        Column(
+            "valid_from", UTC_TIME, "Start, inclusive; null: before the record began", nullable=True
+        ),
+        Column(
+            "valid_to",
+            UTC_TIME,
+            "End, exclusive; null: still so when the record ends",
+            nullable=True,
+        ),
+    )
+
+
+def incident_columns() -> tuple[Column, ...]:
+    """The columns of incidents, as received and as built."""
+    return (
+        Column("incident_id", _TEXT, "Stable id"),
+        *entity_columns(),
+        Column("node", _TEXT, "Node it happened on", nullable=True),
+        Column("start", UTC_TIME, "Onset"),
+        Column("end", UTC_TIME, "Repaired or back in service; null: open", nullable=True),
+        Column("fault_type", _TEXT, "Fault type", values=FAULT_TYPES),
+        Column("evidence", _TEXT, "What it was concluded from, in words"),
+        Column("detected_by", _TEXT, "Source of the evidence: xid, node_state, history, ..."),
+        Column("catalogue_version", _TEXT, "Version of the fault catalogue that typed it"),
+    )
+
+
+def score_columns() -> tuple[Column, ...]:
+    """The columns of scores, of GPUs and of nodes."""
+    return (
+        *entity_columns(),
+        Column("node", _TEXT, "Node", nullable=True),
+        Column("as_of", UTC_TIME, "Moment of prediction"),
+        Column("horizon_h", _INT, "Horizon", unit="h", minimum=1),
+        Column("score", _FLOAT, "Calibrated probability", nullable=True, minimum=0, maximum=1),
+        Column("status", _TEXT, "ok, prior or unknown", values=SCORE_STATUSES),
+        Column("status_reason", _TEXT, "Why it is not ok", nullable=True),
+        Column("fault_type", _TEXT, "Most probable fault type", nullable=True),
+        Column("fault_probability", _FLOAT, "Its share among fault types", nullable=True),
+        Column("reasons", _TEXTS, "Top reasons in words"),
+        Column("missing_share", _FLOAT, "Share of features that are null", minimum=0, maximum=1),
+        Column("model_version", _TEXT, "Registry version that scored"),
+        Column("trained_on", _TEXT, "synthetic or real", values=TRAINED_ON),
+    )
