@@ -38,7 +38,6 @@ from features.tables import (
     RAW_GPU_TELEMETRY,
     RAW_JOB_LOG,
     RAW_KERNEL_LOG,
-    TABLE_BY_KEY,
 )
 from pipelines.sources.dcgm_text import NodeFrom, read_dcgm_text
 from pipelines.sources.history import read_history
@@ -246,8 +245,6 @@ def read_inputs(
     *,
     ingested_at: datetime,
     tables: Collection[str] | None = None,
-    start: datetime | None = None,
-    end: datetime | None = None,
 ) -> SourceResult:
     """Reads the files of a site.
 
@@ -255,14 +252,11 @@ def read_inputs(
         inputs: The list.
         ingested_at: When they are read, UTC.
         tables: Asset keys wanted; inputs that give none of them are not read. None: all.
-        start: Leave out rows before it, UTC, in tables partitioned by time.
-        end: Leave out rows at or after it.
 
     Returns:
-        The wanted tables. Rows without a time are never left out: the store refuses and counts
-        them. The account (reads, quarantine) is of whole files, whatever the span; that of a
-        file which gives several tables comes with the first of them, so that reading the
-        tables one by one counts no record twice.
+        The wanted tables. The account (reads, quarantine) is of whole files; that of a file
+        which gives several tables comes with the first of them, so that reading the tables one
+        by one counts no record twice.
 
     Raises:
         SettingsError: A mapping does not hold its grammar.
@@ -275,7 +269,7 @@ def read_inputs(
             continue
         result = _read(inputs, spec, inputs.files(spec), ingested_at=ingested_at)
         results.append(result if tables is None else _only(result, given, tables))
-    return _within(merge(results), start, end)
+    return merge(results)
 
 
 def _read(
@@ -317,22 +311,6 @@ def _only(result: SourceResult, given: Sequence[str], wanted: Collection[str]) -
         result.quarantine.filter(keep),
         result.reads if is_account_here else result.reads.clear(),
     )
-
-
-def _within(result: SourceResult, start: datetime | None, end: datetime | None) -> SourceResult:
-    tables = {key: frame.filter(_keeps(key, start, end)) for key, frame in result.tables.items()}
-    return SourceResult(tables, result.quarantine, result.reads)
-
-
-def _keeps(asset_key: str, start: datetime | None, end: datetime | None) -> pl.Expr:
-    """True for the rows of a table that a span takes in."""
-    column = TABLE_BY_KEY[asset_key].time_column
-    inside = pl.lit(value=True)
-    if column is not None and start is not None:
-        inside &= pl.col(column) >= start
-    if column is not None and end is not None:
-        inside &= pl.col(column) < end
-    return inside.fill_null(value=True)
 
 
 def _is_input(path: Path, base: Path) -> bool:

@@ -77,18 +77,6 @@ def test_reading_the_tables_one_by_one_counts_no_record_twice(site):
     assert sum(p.quarantine.height for p in parts) == whole.quarantine.height
 
 
-def test_a_span_takes_its_rows_and_those_without_a_time(site):
-    inputs = site(*ALL)
-    start, end = datetime(2026, 1, 5, 0, 5, tzinfo=UTC), datetime(2026, 1, 5, 1, tzinfo=UTC)
-    inside = read_inputs(inputs, ingested_at=NOW, start=start, end=end)
-    after = read_inputs(inputs, ingested_at=NOW, start=end)
-    before = read_inputs(inputs, ingested_at=NOW, end=start)
-    assert inside.table("raw/gpu_telemetry").height == 2
-    assert after.table("raw/gpu_telemetry").height == before.table("raw/gpu_telemetry").height == 0
-    assert after.table("raw/job_log")["job_id"].to_list() == ["2"]  # it has no time
-    assert after.table("core/inventory").height == 1
-
-
 def test_the_zone_of_an_input_goes_before_the_sites(site):
     inputs = site(
         '{kind: sacct, path: "sacct/*.txt", time_zone: Asia/Kolkata}',
