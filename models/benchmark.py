@@ -121,8 +121,9 @@ def benchmark_rows(
 def shuffled_labels(rows: pl.DataFrame, *, seed: int) -> pl.DataFrame:
     """The rows with labels dealt anew among those of the same moment.
 
-    What a model learns from them is chance, and it must not rank the others: an AUC off 0.5 on
-    such rows means that the set-up itself leaks.
+    What a model learns from them is chance, and it must not rank the others: within a moment an
+    AUC off 0.5 means that the set-up itself leaks. Over several moments it may be off by 0.02, for
+    each moment keeps its share of positives and a model can tell moments apart.
 
     Args:
         rows: See `benchmark_rows`.
