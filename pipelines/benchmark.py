@@ -22,6 +22,7 @@ from models.benchmark_result import BenchmarkResult, WindowResult
 from models.evaluation import Estimate, RowMetrics
 from models.specs import TrainSpec
 from pipelines.sources.history import read_history
+from remediation.strict_yaml import parse_yaml
 
 MAPPINGS: Final = Path(__file__).parent / "mappings"
 _SUFFIX: Final = "_protocol.yaml"
@@ -126,7 +127,7 @@ def load_protocol(name: str) -> ProtocolSettings:
         )
     path = MAPPINGS / f"{name}{_SUFFIX}"
     try:
-        return ProtocolSettings.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        return ProtocolSettings.model_validate(parse_yaml(path.read_text(encoding="utf-8")))
     except (yaml.YAMLError, ValidationError) as error:
         raise SettingsError(f"benchmark protocol {path} is not valid: {error}") from error
 

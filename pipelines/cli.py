@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from features.errors import ForewarnError
+from remediation.plan import plain
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -94,7 +95,7 @@ def fleet(
     regime: Annotated[str, typer.Option(help="Named regime or a YAML file.")] = "demo",
     nodes: Annotated[int | None, typer.Option(help="Nodes; default: the regime's.")] = None,
     days: Annotated[int | None, typer.Option(help="Days; default: the regime's.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed; default: the regime's.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed; default: the regime's.")] = None,
 ) -> None:
     """Write a synthetic fleet in the raw formats of real sources."""
     from simulation.writers.raw import simulate_to
@@ -106,6 +107,7 @@ def main() -> None:
     """Runs the command; an error that a user can act on is one line and exit code 2."""
     try:
         app()
-    except ForewarnError as error:
-        typer.echo(f"forewarn: {error}", err=True)
+    except (ForewarnError, OSError) as error:
+        # Paths and examples come from outside: a control character must not reach the terminal.
+        typer.echo(f"forewarn: {plain(str(error))}", err=True)
         sys.exit(2)

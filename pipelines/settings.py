@@ -7,14 +7,18 @@ import itertools
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import yaml
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from features.errors import SettingsError
+from remediation.strict_yaml import parse_yaml
 
 ENVIRONMENT_VARIABLE = "FOREWARN_SETTINGS"
+
+
+Horizon = Annotated[int, Field(ge=1, le=8784)]
 
 
 class _Strict(BaseModel):
@@ -68,15 +72,15 @@ class Settings(_Strict):
     start: AwareDatetime
     end: AwareDatetime | None = None
     split: SplitSettings | None = None
-    lead_minutes: int = Field(default=30, ge=0)
-    horizons_h: tuple[int, ...] = Field(default=(24, 1, 168), min_length=1)
+    lead_minutes: int = Field(default=30, ge=0, le=10_080)
+    horizons_h: tuple[Horizon, ...] = Field(default=(24, 1, 168), min_length=1)
     trained_on: Literal["synthetic", "real"] = "real"
     regime: str | None = None
-    alert_budget_per_1000_node_days: float = Field(default=10.0, gt=0)
+    alert_budget_per_1000_node_days: float = Field(default=10.0, gt=0, allow_inf_nan=False)
     seed: int = 1
     remediation: Path | None = None
     fault_catalogue: Path | None = None
-    score_ttl_minutes: int = Field(default=90, gt=0)
+    score_ttl_minutes: int = Field(default=90, gt=0, le=1440)
     switch_level: str = "switch"
     data_partition: Literal["hour", "day"] = "hour"
     node_states_hold_only_trouble: bool = False
@@ -157,7 +161,7 @@ def load_settings(path: Path | None = None) -> Settings:
     """
     named = settings_path(path)
     try:
-        content = yaml.safe_load(named.read_text(encoding="utf-8"))
+        content = parse_yaml(named.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"settings file {named}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

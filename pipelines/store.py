@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import polars as pl
+from polars.exceptions import PolarsError
 
 from features.contracts import REJECT_SCHEMA, Enforced, TableContract
 from features.errors import DataError, StructureError
@@ -176,7 +177,7 @@ class TableStore:
                 f"table {contract.asset_key}: nothing is stored{where} under {self.root}. "
                 f"Materialise {contract.asset_key} for that time first."
             )
-        frame = pl.concat([pl.read_parquet(file) for file in files], how="diagonal")
+        frame = pl.concat([_read_file(file) for file in files], how="diagonal")
         if span and contract.time_column:
             frame = frame.filter(_is_within(contract, span))
         return (
@@ -210,6 +211,15 @@ class TableStore:
         buffer = io.BytesIO()
         frame.write_parquet(buffer, compression="zstd")
         replace_file(path, buffer.getvalue())
+
+
+def _read_file(path: Path) -> pl.DataFrame:
+    try:
+        return pl.read_parquet(path)
+    except (PolarsError, OSError) as error:
+        raise DataError(
+            f"{path} cannot be read: {str(error).splitlines()[0]}. Materialise its partition again."
+        ) from error
 
 
 def _without_unknown_time(contract: TableContract, enforced: Enforced) -> Enforced:

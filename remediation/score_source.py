@@ -7,7 +7,7 @@ import hashlib
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
@@ -19,6 +19,7 @@ from features.errors import SourceError, StructureError
 from features.tables import GPU_SCORES, NODE_SCORES
 
 LATEST: Final = "LATEST.json"
+LONGEST_VALID: Final = timedelta(days=1)
 _AGAIN: Final = "Publish the tick again; nothing was done on it."
 
 
@@ -140,6 +141,12 @@ class FolderScoreSource:
             raise SourceError(
                 f"{self.folder / LATEST}: expires_at {latest.expires_at} is not after as_of "
                 f"{latest.as_of}. {_AGAIN}"
+            )
+        if latest.expires_at > latest.as_of + LONGEST_VALID:
+            raise SourceError(
+                f"{self.folder / LATEST}: expires_at {latest.expires_at} is more than "
+                f"{LONGEST_VALID} after as_of {latest.as_of}: scores so old say nothing about "
+                f"the present. {_AGAIN}"
             )
         return PublishedScores(
             as_of=latest.as_of,

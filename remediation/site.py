@@ -23,6 +23,7 @@ from pydantic import (
 
 from features.errors import SettingsError
 from features.vocabulary import FAULT_TYPES, POLICY_LEVELS
+from remediation.strict_yaml import parse_yaml
 
 ANY = "*"
 
@@ -193,12 +194,27 @@ class WorkingHours(_Strict):
     end: time
     time_zone: str
 
+    @field_validator("start", "end", mode="before")
+    @classmethod
+    def _quoted(cls, value: object) -> object:
+        # YAML reads an unquoted 17:00 as the number 1020, which would become 00:17.
+        if not isinstance(value, str | time):
+            raise ValueError('write the time in quotes, such as "17:00"')  # noqa: TRY004 - pydantic's
+        return value
+
+    @field_validator("start", "end")
+    @classmethod
+    def _local(cls, value: time) -> time:
+        if value.tzinfo is not None:
+            raise ValueError("leave the zone out of the time; time_zone names it")
+        return value
+
     @field_validator("time_zone")
     @classmethod
     def _known_zone(cls, value: str) -> str:
         try:
             ZoneInfo(value)
-        except (ZoneInfoNotFoundError, ValueError) as error:
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
             raise ValueError("unknown time zone; use an IANA name such as Europe/Berlin") from error
         return value
 
@@ -293,7 +309,7 @@ def load_site(path: Path) -> Site:
             text names file, key, problem and value.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(
             f"site file {path}: {error.strerror}. Name an existing file, or none for the "

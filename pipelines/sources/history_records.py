@@ -107,6 +107,8 @@ def _read_csv(
     rows = csv.reader(
         text.splitlines(keepends=True),
         delimiter=file.delimiter,
+        # A quote that never closes would swallow the rest of the file into one field.
+        strict=True,
         quotechar=file.quote,
         quoting=csv.QUOTE_MINIMAL if file.quote is not None else csv.QUOTE_NONE,
     )

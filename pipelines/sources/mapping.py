@@ -67,6 +67,7 @@ from pydantic import (
 from features.errors import SettingsError
 from features.tables import TABLE_BY_KEY
 from features.vocabulary import FAULT_TYPES
+from remediation.strict_yaml import parse_yaml
 
 _FILLED_BY_READER: Final = frozenset({"source", "ingested_at"})
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]+)\}")
@@ -360,7 +361,7 @@ def parse_mapping(text: str, *, origin: str) -> HistoryMapping:
         SettingsError: It is no YAML, or says something the grammar has no place for.
     """
     try:
-        document: Any = yaml.safe_load(text)
+        document: Any = parse_yaml(text)
     except yaml.YAMLError as error:
         raise SettingsError(f"mapping {origin} is no YAML: {error}") from error
     if not isinstance(document, dict):

@@ -46,6 +46,7 @@ from pipelines.sources.mapping import load_mapping
 from pipelines.sources.nvidia_smi_csv import read_nvidia_smi_csv
 from pipelines.sources.result import SourceResult, merge
 from pipelines.sources.sacct import read_sacct
+from remediation.strict_yaml import parse_yaml
 
 _UNFINISHED: Final = (".", "_temporary")  # hidden files, and what a crashed writer leaves behind
 
@@ -183,7 +184,13 @@ class SiteInputs:
         pattern = Path(spec.path)
         base = Path(pattern.anchor) if pattern.is_absolute() else self.path.parent
         relative = pattern.relative_to(base) if pattern.is_absolute() else pattern
-        found = sorted(path for path in base.glob(str(relative)) if _is_input(path, base))
+        try:
+            found = sorted(path for path in base.glob(str(relative)) if _is_input(path, base))
+        except (ValueError, IndexError, NotImplementedError) as error:
+            raise SettingsError(
+                f"{self.path}: {spec.path!r} (kind {spec.kind}) is no file name or pattern: "
+                f"{error}. Write one such as logs/*.log."
+            ) from error
         if not found:
             raise SourceError(
                 f"{self.path}: no file matches {spec.path!r} (kind {spec.kind}) in {base}. "
@@ -217,7 +224,7 @@ def load_inputs(path: Path) -> SiteInputs:
         SettingsError: The file cannot be read, is no YAML, or says something else.
     """
     try:
-        document: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document: Any = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SettingsError(
             f"list of inputs {path} cannot be read: {error}. Give a UTF-8 YAML file with site, "

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from features.errors import SettingsError
 from features.vocabulary import FAULT_TYPES
+from remediation.strict_yaml import parse_yaml
 
 PrecursorKind = Literal[
     "hbm_errors",
@@ -348,7 +349,7 @@ def parse_regime(text: str, *, origin: str) -> Regime:
         SettingsError: It is no YAML, or says something that cannot be simulated.
     """
     try:
-        document: Any = yaml.safe_load(text)
+        document: Any = parse_yaml(text)
         return Regime.model_validate(document)
     except yaml.YAMLError as error:
         raise SettingsError(f"regime {origin} is no YAML: {error}") from error

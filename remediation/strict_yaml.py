@@ -1,0 +1,45 @@
+"""Reads YAML and refuses a key that is given twice, where the last one would win in silence.
+
+What a document must say is checked where it is read.
+"""
+
+from typing import Any
+
+import yaml
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """A safe loader that knows a repeated key when it sees one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
+        """Builds a mapping as PyYAML does, after looking for repeated keys."""
+        seen: dict[object, int] = {}
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag.endswith(":merge"):
+                continue
+            line = key_node.start_mark.line + 1
+            if key_node.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None,
+                    None,
+                    f"key {key_node.value!r} is given twice, in lines {seen[key_node.value]} and "
+                    f"{line}; keep one",
+                    None,
+                )
+            seen[key_node.value] = line
+        return super().construct_mapping(node, deep)
+
+
+def parse_yaml(text: str) -> Any:
+    """The document's plain values.
+
+    Args:
+        text: One YAML document.
+
+    Raises:
+        yaml.YAMLError: It is no YAML, or gives a key twice.
+
+    >>> parse_yaml("a: 1")
+    {'a': 1}
+    """
+    return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - the loader is a SafeLoader
