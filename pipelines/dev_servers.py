@@ -47,6 +47,7 @@ def serve(settings: Settings, *, settings_file: Path, say: Callable[[str], None]
     # A shell that starts us in the background leaves SIGINT ignored, and so would our children,
     # which then never stop.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     home = settings.data_root / "dagster"
     home.mkdir(parents=True, exist_ok=True)
     (home / "dagster.yaml").write_text(DAGSTER_YAML, encoding="utf-8")
