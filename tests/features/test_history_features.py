@@ -182,7 +182,7 @@ def slow_stays(
 
 
 @given(stays=STAYS, incidents=INCIDENTS, rows=ROWS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_fast_features_equal_those_of_the_slow_oracle(stays, incidents, rows):
     spec = HistorySpec(
         windows=SPEC.windows,
@@ -205,7 +205,7 @@ def test_fast_features_equal_those_of_the_slow_oracle(stays, incidents, rows):
 
 
 @given(stays=STAYS, incidents=INCIDENTS, rows=ROWS, later=INCIDENTS, moves=STAYS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_whatever_changes_at_or_after_as_of_changes_no_feature(
     stays, incidents, rows, later, moves
 ):
