@@ -110,6 +110,14 @@ def test_an_open_incident_hides_everything_after_it() -> None:
     assert label_of(0, incidents=[incident(-2, None)]) == (None, "in_incident")
 
 
+def test_an_incident_whose_end_nobody_recorded_hides_a_week_and_no_more() -> None:
+    week = 7 * 24
+    assert label_of(week - 0.5, incidents=[incident(0, None)], end=999) == (None, "in_incident")
+    assert label_of(week, incidents=[incident(0, None)], end=999) == (0, None)
+    again = [incident(0, None), incident(week + 2, None)]
+    assert label_of(week, incidents=again, end=999) == (1, None)
+
+
 def test_the_record_must_go_on_through_the_horizon() -> None:
     assert label_of(0, end=5) == (0, None)
     assert label_of(0, end=4.99) == (None, "data_end")

@@ -268,6 +268,17 @@ def test_a_gpu_is_compared_with_the_others_of_its_node_and_not_with_itself() -> 
     assert z["d"] == pytest.approx((60 - 42) / (1.4826 * 2))
 
 
+def test_a_gpu_alone_is_compared_with_all_neighbours_also_those_of_unknown_start() -> None:
+    tables = random_tables(7, -1, 0)
+    unknown = tables.inventory.with_columns(valid_from=pl.lit(None, pl.Datetime("us", "UTC")))
+    tables = replace(tables, inventory=unknown)
+    grid = watched_grid(unknown, [at(0)], unknown_start="watched")
+    together = build_gpu_matrix(tables, grid, spec=SPEC).filter(pl.col("entity_id") == "a")
+    alone = build_gpu_matrix(tables, grid.filter(pl.col("entity_id") == "a"), spec=SPEC)
+    assert alone.equals(together)
+    assert alone["power_w_peer_z_1h"].null_count() == 0
+
+
 def test_unknown_is_null_and_never_zero() -> None:
     tables = replace(random_tables(5, -30, 0), gpu_telemetry=CORE_GPU_TELEMETRY.empty())
     row = matrix(tables, 0).row(0, named=True)

@@ -144,6 +144,17 @@ def test_an_episode_is_one_incident_or_one_entity() -> None:
     assert (found.n_true, found.n_false) == (1, 2)
 
 
+def test_an_alert_whose_outcome_is_censored_is_neither_true_nor_false() -> None:
+    rows = row_frame([("a", 0, None)])
+    incidents = incident_frame([("a", 3)])
+    judged = judge_alerts(rows, rows, incidents=incidents, task=TASK)
+    assert judged["outcome"].to_list() == ["unjudged"]
+    found = events(rows, rows, incidents)
+    assert (found.n_true, found.n_false, found.n_unjudged) == (0, 0, 1)
+    assert (found.n_incidents, found.n_caught) == (0, 0)
+    assert alert_episodes(rows, rows, incidents=incidents, task=TASK).n_true == 0
+
+
 def test_a_missing_column_is_named() -> None:
     rows = row_frame([("a", 0, 1)])
     with pytest.raises(DataError, match="rows lack label"):

@@ -8,15 +8,23 @@ from typing import Any
 import polars as pl
 import pytest
 
+from features.core_tables import CoreTables
 from features.errors import SettingsError
-from features.tables import CORE_HEALTH_EVENTS, GPU_SCORES, NODE_SCORES
+from features.tables import (
+    CORE_HEALTH_EVENTS,
+    CORE_INVENTORY,
+    CORE_NODE_STATES,
+    GPU_SCORES,
+    NODE_SCORES,
+)
 from models.warnings import WarningPolicy
 from pipelines import remediate
 from pipelines.demo import run_demo
-from pipelines.flow import publish_latest
+from pipelines.flow import labels_of, publish_latest
 from pipelines.ingest import read_raw
 from pipelines.publish import published_as_of
 from pipelines.settings import Settings
+from pipelines.sources.catalogue import load_catalogue
 from pipelines.store import Span, TableStore
 
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
@@ -103,6 +111,30 @@ def test_events_are_covered_until_the_end_of_their_last_partition(tmp_path: Path
     assert store.covered_until(CORE_HEALTH_EVENTS) is None
     store.write(CORE_HEALTH_EVENTS, CORE_HEALTH_EVENTS.empty(), span=Span(T0, T0 + 3 * HOUR))
     assert store.covered_until(CORE_HEALTH_EVENTS) == T0 + 3 * HOUR
+
+
+def test_planned_work_named_by_a_node_state_hides_the_outcome(tmp_path: Path) -> None:
+    state = {"node": "n1", "state": "drain", "reason": "planned firmware upgrade"}
+    state |= {"valid_from": T0 + 6 * HOUR, "valid_to": T0 + 8 * HOUR}
+    tables = CoreTables(
+        inventory=pl.DataFrame(
+            [dict.fromkeys(CORE_INVENTORY.schema) | {"gpu_uuid": "g", "node": "n1"}],
+            schema=CORE_INVENTORY.schema,
+        ),
+        node_states=pl.DataFrame(
+            [dict.fromkeys(CORE_NODE_STATES.schema) | state], schema=CORE_NODE_STATES.schema
+        ),
+    )
+    labels = labels_of(
+        tables,
+        settings(tmp_path),
+        catalogue=load_catalogue(None),
+        span=Span(T0, T0 + 3 * HOUR),
+        data_end=T0 + 99 * HOUR,
+    )
+    # A start that nobody recorded means: in place since before the record began.
+    assert set(labels["entity_id"]) == {"g", "n1"}
+    assert set(labels["censored_by"]) == {"maintenance"}
 
 
 POLICY = WarningPolicy(threshold=0.2, n=2, k=3, tick=HOUR, cooldown=24 * HOUR)

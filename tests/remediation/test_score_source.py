@@ -88,6 +88,7 @@ def test_files_that_are_not_as_published_are_refused(kit, publish, files, says):
         ({"as_of": "2026-01-05T10:00:01Z"}, "from the future"),
         ({"published_at": "2026-01-05T10:00:01Z"}, "from the future"),
         ({"expires_at": "2026-01-05T10:00:00Z"}, "is not after as_of"),
+        ({"expires_at": "2026-01-06T10:00:01Z"}, "more than 1 day"),
         ({"as_of": "2026-01-05T09:00:00Z"}, "rows have as_of"),
         ({"model_versions": {"24": "18"}}, "models by horizon are {24: '17'}"),
         ({"trained_on": "synthetic"}, "rows have trained_on real"),

@@ -94,6 +94,12 @@ def test_one_record_gives_a_stay_a_place_and_an_incident(read):
     assert result.quarantine.is_empty()
 
 
+def test_a_quote_that_never_closes_swallows_nothing(read):
+    text = HEADER + GOOD + '2,"c0-2,2026-01-01T00:00:00Z,,\n' + GOOD.replace("1,", "3,", 1)
+    with pytest.raises(SourceError):
+        read(text)
+
+
 def test_a_record_without_an_insert_time_gives_an_incident_and_no_stay(read):
     result = read(HEADER + "1,c0-1,,2026-01-02T00:00:00Z,DBE\n")
     assert result.table("core/inventory").is_empty()
