@@ -1,6 +1,6 @@
-"""Every table of the project: columns, units, ranges, keys, partitions, one line of meaning each.
+"""Every table but the raw ones: columns, units, ranges, keys, partitions, a line of meaning each.
 
-How a contract is enforced is in `features.contracts`; where tables are stored is not known here.
+Raw tables are in `features.raw_tables`, how a contract is enforced in `features.contracts`.
 """
 
 from typing import Final
@@ -12,9 +12,20 @@ from features.column_groups import (
     incident_columns,
     interval_columns,
     score_columns,
-    source_columns,
 )
 from features.contracts import UTC_TIME, Column, TableContract
+from features.raw_tables import (
+    COVERED,
+    RAW_COVERAGE,
+    RAW_GPU_TELEMETRY,
+    RAW_INCIDENTS,
+    RAW_INVENTORY,
+    RAW_JOB_LOG,
+    RAW_JOB_OUTPUT,
+    RAW_KERNEL_LOG,
+    RAW_NODE_STATES,
+    RAW_TRAINING_METRICS,
+)
 from features.telemetry_metrics import metric_columns
 from features.vocabulary import (
     ACTIONS,
@@ -30,22 +41,6 @@ _BOOL: Final = pl.Boolean()
 _TEXTS: Final = pl.List(pl.String)
 
 
-RAW_GPU_TELEMETRY: Final = TableContract(
-    "raw/gpu_telemetry",
-    "GPU samples as received, in the project's units; duplicates and disorder included",
-    (
-        Column("gpu_uuid", _TEXT, "GPU identity"),
-        Column("ts", UTC_TIME, "When the sample was taken"),
-        Column("node", _TEXT, "Node name as the source gives it", nullable=True),
-        Column("gpu_index", _INT, "Index on the node at that time", nullable=True, minimum=0),
-        *metric_columns(),
-        *source_columns(),
-    ),
-    key=(),
-    partition="hour",
-    time_column="ts",
-)
-
 CORE_GPU_TELEMETRY: Final = TableContract(
     "core/gpu_telemetry",
     "One row per GPU and sample: deduplicated, sorted by (gpu_uuid, ts)",
@@ -56,25 +51,6 @@ CORE_GPU_TELEMETRY: Final = TableContract(
         *metric_columns(),
     ),
     key=("gpu_uuid", "ts"),
-    partition="hour",
-    time_column="ts",
-)
-
-RAW_KERNEL_LOG: Final = TableContract(
-    "raw/kernel_log",
-    "Kernel log lines that report hardware or driver trouble, with what was read from them",
-    (
-        Column("node", _TEXT, "Node the log is from", nullable=True),
-        Column("ts", UTC_TIME, "Time of the line; null where the log gives none", nullable=True),
-        Column("kind", _TEXT, "xid, sxid, off_bus, gsp, aer, mce, edac, oom, link, ..."),
-        Column("code", _INT, "Xid or SXid code", nullable=True, minimum=0),
-        Column("pci_bus_id", _TEXT, "dddddddd:bb:dd.f, lower case", nullable=True),
-        Column("pid", _LONG, "Process named in the line", nullable=True, minimum=0),
-        Column("process", _TEXT, "Process name in the line", nullable=True),
-        Column("line", _TEXT, "The line as received"),
-        *source_columns(),
-    ),
-    key=(),
     partition="hour",
     time_column="ts",
 )
@@ -100,29 +76,6 @@ CORE_HEALTH_EVENTS: Final = TableContract(
     time_column="ts",
 )
 
-RAW_JOB_LOG: Final = TableContract(
-    "raw/job_log",
-    "Job accounting records as received, one per job or step",
-    (
-        Column("job_id", _TEXT, "Job id with array task or component, without step"),
-        Column("step", _TEXT, "batch, extern, 0, ...; null for the job itself", nullable=True),
-        Column("job_name", _TEXT, "Name", nullable=True),
-        Column("user", _TEXT, "User", nullable=True),
-        Column("partition", _TEXT, "Partition or queue", nullable=True),
-        Column("state", _TEXT, "End state, upper case, without detail: COMPLETED, NODE_FAIL, ..."),
-        Column("exit_code", _INT, "Exit code", nullable=True),
-        Column("exit_signal", _INT, "Signal", nullable=True),
-        Column("filed_at", UTC_TIME, "Submitted, else started, else ended", nullable=True),
-        Column("submit", UTC_TIME, "Submitted", nullable=True),
-        Column("start", UTC_TIME, "Started", nullable=True),
-        Column("end", UTC_TIME, "Ended", nullable=True),
-        Column("nodes", _TEXTS, "Nodes, expanded", nullable=True),
-        Column("n_gpus", _INT, "GPUs allocated in all", nullable=True, minimum=0),
-        *source_columns(),
-    ),
-    key=(),
-)
-
 CORE_JOBS: Final = TableContract(
     "core/jobs",
     "One row per attempt of a job",
@@ -141,20 +94,6 @@ CORE_JOBS: Final = TableContract(
         Column("cause", _TEXT, "Why it ended badly", nullable=True, values=JOB_CAUSES),
     ),
     key=("job_id", "attempt"),
-)
-
-RAW_NODE_STATES: Final = TableContract(
-    "raw/node_states",
-    "Scheduler states of nodes as received",
-    (
-        Column("node", _TEXT, "Node"),
-        Column("state", _TEXT, "State as the source gives it"),
-        Column("reason", _TEXT, "Reason", nullable=True),
-        Column("actor", _TEXT, "Who set it", nullable=True),
-        *interval_columns(),
-        *source_columns(),
-    ),
-    key=(),
 )
 
 NODE_STATES: Final = ("up", "drain", "down", "unknown")
@@ -212,13 +151,6 @@ CORE_MAINTENANCE: Final = TableContract(
     key=("node", "start", "kind"),
 )
 
-
-RAW_INCIDENTS: Final = TableContract(
-    "raw/incidents",
-    "Incidents that a site's own records name, as received",
-    incident_columns(),
-    key=(),
-)
 
 CORE_INCIDENTS: Final = TableContract(
     "core/incidents",
@@ -306,6 +238,40 @@ DECISIONS: Final = TableContract(
     key=("decision_id",),
 )
 
+CORE_TRAINING_METRICS: Final = TableContract(
+    "core/training_metrics",
+    "One row per job and step: loss, gradient norm, step time, last checkpoint",
+    (
+        Column("job_id", _TEXT, "Job or run"),
+        Column("step", _LONG, "Training step", minimum=0),
+        Column("ts", UTC_TIME, "When it was reported", nullable=True),
+        Column("loss", _FLOAT, "Training loss; infinite and NaN are kept", nullable=True),
+        Column("grad_norm", _FLOAT, "Gradient norm; infinite and NaN are kept", nullable=True),
+        Column("step_time_s", _FLOAT, "Time of one step", unit="s", nullable=True, minimum=0),
+        Column("checkpoint_step", _LONG, "Step of the last checkpoint", nullable=True, minimum=0),
+    ),
+    key=("job_id", "step"),
+)
+
+CORE_COVERAGE: Final = TableContract(
+    "core/coverage",
+    "Per source, entity and hour: what was to be expected and what came; no data is data too",
+    (
+        Column("source", _TEXT, "Kind of source"),
+        Column("entity_kind", _TEXT, "gpu, node, or site where all are meant", values=COVERED),
+        Column("entity_id", _TEXT, "gpu_uuid, node or site"),
+        Column("hour", UTC_TIME, "Start of the hour"),
+        Column("n_received", _LONG, "Records received", minimum=0),
+        Column("n_expected", _LONG, "Records to be expected", nullable=True, minimum=0),
+        Column("covered_s", _FLOAT, "Time covered", unit="s", minimum=0, maximum=3600),
+        Column("longest_gap_s", _FLOAT, "Longest stretch without", unit="s", minimum=0),
+        Column("watermark", UTC_TIME, "Last moment covered up to this hour", nullable=True),
+    ),
+    key=("source", "entity_kind", "entity_id", "hour"),
+    partition="day",
+    time_column="hour",
+)
+
 QUARANTINE: Final = TableContract(
     "monitoring/quarantine",
     "Rows and lines that were refused: rule, count and an example",
@@ -340,6 +306,10 @@ TABLES: Final[tuple[TableContract, ...]] = (
     RAW_JOB_LOG,
     RAW_NODE_STATES,
     RAW_INCIDENTS,
+    RAW_INVENTORY,
+    RAW_JOB_OUTPUT,
+    RAW_TRAINING_METRICS,
+    RAW_COVERAGE,
     CORE_GPU_TELEMETRY,
     CORE_HEALTH_EVENTS,
     CORE_JOBS,
@@ -348,6 +318,8 @@ TABLES: Final[tuple[TableContract, ...]] = (
     CORE_TOPOLOGY,
     CORE_MAINTENANCE,
     CORE_INCIDENTS,
+    CORE_TRAINING_METRICS,
+    CORE_COVERAGE,
     LABELS,
     GPU_MATRIX,
     GPU_SCORES,

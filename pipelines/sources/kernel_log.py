@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from features.tables import RAW_KERNEL_LOG
+from features.raw_tables import RAW_KERNEL_LOG
 from pipelines.sources.files import decode, node_in_name, read_bytes
 from pipelines.sources.kernel_events import (
     KernelEvent,

@@ -16,7 +16,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from features.errors import SourceError
-from features.tables import RAW_KERNEL_LOG
+from features.raw_tables import RAW_KERNEL_LOG
 from features.telemetry_metrics import METRIC_BY_COLUMN
 from pipelines.sources.dcgm_fields import is_blank
 from pipelines.sources.files import decode, node_in_name, read_bytes

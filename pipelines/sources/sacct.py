@@ -13,7 +13,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from features.errors import DataError
-from features.tables import RAW_JOB_LOG
+from features.raw_tables import RAW_JOB_LOG
 from pipelines.sources.files import decode, read_bytes
 from pipelines.sources.hostlist import expand_hostlist
 from pipelines.sources.local_time import to_utc, zone_of

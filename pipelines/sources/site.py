@@ -34,11 +34,7 @@ from pydantic import (
 )
 
 from features.errors import SettingsError, SourceError
-from features.tables import (
-    RAW_GPU_TELEMETRY,
-    RAW_JOB_LOG,
-    RAW_KERNEL_LOG,
-)
+from features.raw_tables import RAW_GPU_TELEMETRY, RAW_JOB_LOG, RAW_KERNEL_LOG
 from pipelines.sources.dcgm_text import NodeFrom, read_dcgm_text
 from pipelines.sources.history import read_history
 from pipelines.sources.kernel_log import read_kernel_log

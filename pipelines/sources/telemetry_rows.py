@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from features.tables import RAW_GPU_TELEMETRY
+from features.raw_tables import RAW_GPU_TELEMETRY
 from features.telemetry_metrics import Metric
 from pipelines.sources.result import as_table
 

@@ -16,14 +16,9 @@ from features.core_build import (
     build_jobs,
     build_node_states,
 )
+from features.raw_tables import RAW_GPU_TELEMETRY, RAW_JOB_LOG, RAW_KERNEL_LOG, RAW_NODE_STATES
 from features.scheduler_states import node_state
-from features.tables import (
-    CORE_INVENTORY,
-    RAW_GPU_TELEMETRY,
-    RAW_JOB_LOG,
-    RAW_KERNEL_LOG,
-    RAW_NODE_STATES,
-)
+from features.tables import CORE_INVENTORY
 
 T0 = datetime(2026, 1, 10, tzinfo=UTC)
 PCI = "00000000:1b:00.0"

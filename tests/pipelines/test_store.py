@@ -9,14 +9,8 @@ import polars as pl
 import pytest
 
 from features.errors import DataError, StructureError
-from features.tables import (
-    CORE_HEALTH_EVENTS,
-    CORE_TOPOLOGY,
-    GPU_SCORES,
-    NODE_SCORES,
-    QUARANTINE,
-    RAW_KERNEL_LOG,
-)
+from features.raw_tables import RAW_KERNEL_LOG
+from features.tables import CORE_HEALTH_EVENTS, CORE_TOPOLOGY, GPU_SCORES, NODE_SCORES, QUARANTINE
 from pipelines.publish import publish_scores
 from pipelines.store import Span, TableStore
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from features.errors import SourceError
-from features.tables import RAW_GPU_TELEMETRY
+from features.raw_tables import RAW_GPU_TELEMETRY
 from pipelines.sources.dcgm_fields import AMBIGUOUS_NAMES
 from pipelines.sources.dcgm_text import parse_dcgm_text, read_dcgm_text
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from features.errors import SourceError
-from features.tables import RAW_KERNEL_LOG
+from features.raw_tables import RAW_KERNEL_LOG
 from pipelines.sources.kernel_log import LINE_LENGTH, parse_kernel_log, read_kernel_log
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from features.errors import SourceError
-from features.tables import RAW_GPU_TELEMETRY, RAW_KERNEL_LOG
+from features.raw_tables import RAW_GPU_TELEMETRY, RAW_KERNEL_LOG
 from pipelines.sources.nvidia_smi_csv import parse_nvidia_smi_csv, read_nvidia_smi_csv
 
 NOW = datetime(2026, 1, 6, tzinfo=UTC)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.errors import SourceError
-from features.tables import RAW_JOB_LOG
+from features.raw_tables import RAW_JOB_LOG
 from pipelines.sources.sacct import parse_sacct, read_sacct
 
 NOW = datetime(2026, 1, 6, tzinfo=UTC)
