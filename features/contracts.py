@@ -3,7 +3,9 @@
 No table is defined here (see `features.tables`), and nothing is read or written.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import polars as pl
@@ -28,6 +30,7 @@ class Column:
         minimum: Smallest valid value, inclusive.
         maximum: Largest valid value, inclusive.
         values: The only valid values, where they are few.
+        must_be_finite: Whether NaN and infinity break the contract; a diverged loss is a finding.
     """
 
     name: str
@@ -38,6 +41,7 @@ class Column:
     minimum: float | None = None
     maximum: float | None = None
     values: tuple[str, ...] | None = None
+    must_be_finite: bool = True
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class TableContract:
     extra_dtype: pl.DataType | None = None
     is_end_stamped: bool = False
 
-    @property
+    @cached_property
     def schema(self) -> pl.Schema:
         """The table's schema, without extra columns."""
         return pl.Schema({column.name: column.dtype for column in self.columns})
@@ -102,20 +106,19 @@ class TableContract:
         Raises:
             StructureError: A column is missing, unexpected, or of another type.
         """
-        problems = []
+        problems, found = [], frame.schema
         for column in self.columns:
-            if column.name not in frame.columns:
+            dtype = found.get(column.name)
+            if dtype is None:
                 problems.append(f"column {column.name!r} ({column.dtype}) is missing")
-            elif frame.schema[column.name] != column.dtype:
-                found = frame.schema[column.name]
-                problems.append(f"column {column.name!r} must be {column.dtype}, got {found}")
-        extra = [name for name in frame.columns if name not in self.schema]
+            elif dtype != column.dtype:
+                problems.append(f"column {column.name!r} must be {column.dtype}, got {dtype}")
+        extra = [name for name in found if name not in self.schema]
         for name in extra:
             if self.extra_dtype is None:
                 problems.append(f"column {name!r} is not part of the table")
-            elif frame.schema[name] != self.extra_dtype:
-                found = frame.schema[name]
-                problems.append(f"column {name!r} must be {self.extra_dtype}, got {found}")
+            elif found[name] != self.extra_dtype:
+                problems.append(f"column {name!r} must be {self.extra_dtype}, got {found[name]}")
         if problems:
             raise StructureError(
                 f"table {self.asset_key}: {'; '.join(problems)}. "
@@ -140,7 +143,13 @@ class TableContract:
         """
         frame = self.conform(frame)
         rejects: list[dict[str, object]] = []
-        rules = self._rules()
+        # A table may have many columns that a source does not fill: null breaks but one rule.
+        has_values = {s.name for s in frame if s.null_count() < frame.height}
+        rules = [
+            (rule, is_bad)
+            for name, is_about_null, rule, is_bad in self._rules
+            if is_about_null or name in has_values
+        ]
         # One pass tells which rules are broken at all: nearly always none is.
         is_broken = frame.select(
             is_bad.any().alias(str(i)) for i, (_, is_bad) in enumerate(rules)
@@ -165,20 +174,26 @@ class TableContract:
                 frame = frame.filter(~is_repeat)
         return Enforced(frame, pl.DataFrame(rejects, schema=REJECT_SCHEMA))
 
-    def _rules(self) -> list[tuple[str, pl.Expr]]:
-        """Each rule in words with the expression that is true where a row breaks it."""
-        rules: list[tuple[str, pl.Expr]] = []
-        for column in self.columns:
-            value = pl.col(column.name)
-            if not column.nullable:
-                rules.append((f"{column.name} is null", value.is_null()))
-            if column.dtype.is_float():
-                rules.append((f"{column.name} is not finite", ~value.is_finite()))
-            if column.minimum is not None:
-                rules.append((f"{column.name} < {column.minimum:g}", value < column.minimum))
-            if column.maximum is not None:
-                rules.append((f"{column.name} > {column.maximum:g}", value > column.maximum))
-            if column.values is not None:
-                allowed = "|".join(column.values)
-                rules.append((f"{column.name} not in {allowed}", ~value.is_in(column.values)))
-        return [(rule, is_bad.fill_null(value=False)) for rule, is_bad in rules]
+    @cached_property
+    def _rules(self) -> list[tuple[str, bool, str, pl.Expr]]:
+        """Column, whether null breaks the rule, the rule in words, true where it is broken."""
+        return [
+            (column.name, is_about_null, rule, is_bad.fill_null(value=False))
+            for column in self.columns
+            for is_about_null, rule, is_bad in _rules_of(column)
+        ]
+
+
+def _rules_of(column: Column) -> Iterator[tuple[bool, str, pl.Expr]]:
+    value = pl.col(column.name)
+    if not column.nullable:
+        yield True, f"{column.name} is null", value.is_null()
+    if column.dtype.is_float() and column.must_be_finite:
+        yield False, f"{column.name} is not finite", ~value.is_finite()
+    if column.minimum is not None:
+        yield False, f"{column.name} < {column.minimum:g}", value < column.minimum
+    if column.maximum is not None:
+        yield False, f"{column.name} > {column.maximum:g}", value > column.maximum
+    if column.values is not None:
+        allowed = "|".join(column.values)
+        yield False, f"{column.name} not in {allowed}", ~value.is_in(column.values)

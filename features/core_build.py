@@ -4,13 +4,15 @@ How raw records are read is in `pipelines.sources`; incidents are built in `feat
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
 import polars as pl
 
 from features.contracts import REJECT_SCHEMA, TableContract
+from features.job_attempts import job_attempts, step_causes
+from features.node_intervals import node_intervals
 from features.scheduler_states import job_cause, node_state
 from features.tables import (
     CORE_GPU_TELEMETRY,
@@ -31,7 +33,7 @@ CLOCK_TOLERANCE: Final = timedelta(minutes=10)
 class Built:
     """A core table with the account of the raw rows it was built from.
 
-    n_read == frame.height + n_merged + n_skipped + the counts in rejects.
+    n_read + n_added == frame.height + n_merged + n_skipped + the counts in rejects.
 
     Attributes:
         frame: Rows that hold the table's contract.
@@ -39,6 +41,7 @@ class Built:
         n_read: Raw rows given.
         n_merged: Raw rows that went into another row: duplicates, repeats.
         n_skipped: Raw rows that the table is not about: job steps.
+        n_added: Rows that no raw row is: times between sightings that nobody saw.
     """
 
     frame: pl.DataFrame
@@ -46,14 +49,15 @@ class Built:
     n_read: int
     n_merged: int = 0
     n_skipped: int = 0
+    n_added: int = 0
 
 
 def build_core_telemetry(raw: pl.DataFrame, inventory: pl.DataFrame) -> Built:
     """One row per GPU and sample.
 
     Rows of one GPU and moment are merged: each metric takes the first known value, the sources in
-    alphabetical order and each source's rows in the order they were read. A node that the source
-    did not give is taken from the GPU's stay.
+    alphabetical order and each source's rows in the order given. A node that the source did not
+    give is taken from the GPU's stay.
 
     Args:
         raw: raw/gpu_telemetry.
@@ -69,7 +73,7 @@ def build_core_telemetry(raw: pl.DataFrame, inventory: pl.DataFrame) -> Built:
     clean = raw_kept.with_columns(pl.col(floats).fill_nan(None))
     # Merging is slow and few rows need it: the others go past it.
     is_repeat = pl.struct("gpu_uuid", "ts").is_duplicated()
-    repeats = clean.filter(is_repeat).sort("source", "ingested_at", maintain_order=True)
+    repeats = clean.filter(is_repeat).sort("source", maintain_order=True)
     merged = repeats.group_by("gpu_uuid", "ts").agg(
         pl.col(columns[2:]).drop_nulls().first(),
     )
@@ -91,9 +95,9 @@ def build_core_telemetry(raw: pl.DataFrame, inventory: pl.DataFrame) -> Built:
 def build_health_events(raw: pl.DataFrame, inventory: pl.DataFrame) -> Built:
     """Health events with their GPU, repeats counted instead of repeated.
 
-    Lines of one node, device, kind and code that follow each other within 5 s are repeats; a
-    storm of them gives one event per 5 s. Only earlier lines decide what belongs together, so
-    what comes later changes no event but its count (which therefore is no feature).
+    Lines of one node, device, kind, code and severity that follow each other within 5 s are
+    repeats; a storm of them gives one event per 5 s. Only earlier lines decide what belongs
+    together, so what comes later changes no event but its count (which therefore is no feature).
 
     Args:
         raw: raw/kernel_log.
@@ -107,7 +111,7 @@ def build_health_events(raw: pl.DataFrame, inventory: pl.DataFrame) -> Built:
         ("ts is null", pl.col("ts").is_null()),
     ]
     kept, rejects = _set_aside(raw, is_lost)
-    device = ["node", "pci_bus_id", "kind", "code"]
+    device = ["node", "pci_bus_id", "kind", "code", "severity"]
     since_last = pl.col("ts") - pl.col("ts").shift(1).over(device)
     chain = (since_last > REPEAT_GAP).fill_null(value=True).cum_sum().over(device)
     in_chain = pl.col("ts") - pl.col("ts").min().over(*device, "chain")
@@ -140,11 +144,10 @@ def build_health_events(raw: pl.DataFrame, inventory: pl.DataFrame) -> Built:
 
 
 def build_jobs(raw: pl.DataFrame) -> Built:
-    """One row per attempt of a job.
+    """One row per attempt of a job, whatever the number of times and the order it was read.
 
-    A record of the same job and start that was read again (first running, then ended) replaces
-    the earlier one; records of one job with several starts are its attempts (requeued). Steps are
-    skipped: the parent's record holds what happened to the job.
+    Steps are skipped: the job's own record holds what happened to it. Only where that leaves the
+    cause open is a step asked that ran out of memory or lost its node.
 
     Args:
         raw: raw/job_log.
@@ -153,38 +156,33 @@ def build_jobs(raw: pl.DataFrame) -> Built:
         core/jobs, sorted by (job_id, attempt).
     """
     parents = raw.filter(pl.col("step").is_null())
-    latest = (
-        parents.sort("ingested_at", "end", nulls_last=False, maintain_order=True)
-        .unique(["job_id", "start"], keep="last", maintain_order=True)
-        .sort("job_id", "start", nulls_last=True)
+    steps = raw.filter(pl.col("step").is_not_null())
+    attempts = job_attempts(parents).with_columns(
+        pl.int_range(pl.len()).over("job_id").cast(pl.Int32).alias("attempt")
     )
-    jobs = latest.select(
-        "job_id",
-        pl.int_range(pl.len()).over("job_id").cast(pl.Int32).alias("attempt"),
-        "user",
-        "partition",
-        "nodes",
-        "n_gpus",
-        "submit",
-        "start",
-        "end",
-        pl.col("state").alias("end_state"),
-        "exit_code",
-        _by_distinct(latest["state"], "cause", [job_cause(s) for s in _distinct(latest["state"])]),
+    states = attempts["state"]
+    causes = _by_distinct(states, "cause", [job_cause(state) for state in _distinct(states)])
+    named = attempts.with_columns(causes).join(
+        step_causes(steps, attempts), on=["job_id", "attempt"], how="left", maintain_order="left"
     )
+    is_open = pl.col("cause") == "unknown"
+    cause = (
+        pl.when(is_open).then(pl.coalesce("step_cause", "cause")).otherwise("cause").alias("cause")
+    )
+    jobs = named.with_columns(cause, end_state="state").select(CORE_JOBS.schema.names())
     return _built(
         CORE_JOBS,
         jobs,
         n_read=raw.height,
-        n_merged=parents.height - latest.height,
-        n_skipped=raw.height - parents.height,
+        n_merged=parents.height - jobs.height,
+        n_skipped=steps.height,
     )
 
 
 def build_node_states(raw: pl.DataFrame) -> Built:
     """Intervals in which nodes were up, drained, down or in an unknown state.
 
-    An interval without an end lasts until the node's next one begins.
+    See `features.node_intervals`: records and sightings are joined, and the worst holds.
 
     Args:
         raw: raw/node_states.
@@ -194,22 +192,17 @@ def build_node_states(raw: pl.DataFrame) -> Built:
     """
     states = [node_state(text) for text in _distinct(raw["state"])]
     named = raw.with_columns(_by_distinct(raw["state"], "state", list(states)))
-    key = list(CORE_NODE_STATES.key)
-    latest = named.sort("ingested_at", maintain_order=True).unique(
-        key, keep="last", maintain_order=True
-    )
-    ordered = latest.sort(*key, nulls_last=False)
-    next_start = pl.col("valid_from").shift(-1).over("node")
-    closed = ordered.with_columns(pl.col("valid_to").fill_null(next_start))
     is_backward = pl.col("valid_to") < pl.col("valid_from")
-    kept, rejects = _set_aside(closed, [("valid_to is before valid_from", is_backward)])
-    return _built(
+    kept, rejects = _set_aside(named, [("valid_to is before valid_from", is_backward)])
+    found = node_intervals(kept)
+    built = _built(
         CORE_NODE_STATES,
-        kept.select(CORE_NODE_STATES.schema.names()),
+        found.select(CORE_NODE_STATES.schema.names()),
         rejects=[rejects],
         n_read=raw.height,
-        n_merged=raw.height - latest.height,
+        n_merged=max(0, kept.height - found.height),
     )
+    return replace(built, n_added=max(0, found.height - kept.height))
 
 
 _VALIDITY: Final = ("valid_from", "valid_to")
@@ -279,9 +272,10 @@ def _event_id() -> pl.Expr:
         pl.col("pci_bus_id").fill_null("-"),
         pl.col("kind"),
         pl.col("code").cast(pl.String).fill_null("-"),
+        pl.col("severity"),
         pl.col("ts").dt.strftime("%Y%m%dT%H%M%S%.6fZ"),
     ]
-    return pl.concat_str(parts, separator="/").alias("event_id")
+    return pl.concat_str(parts, separator="/", ignore_nulls=True).alias("event_id")
 
 
 def _distinct(words: pl.Series) -> list[str]:

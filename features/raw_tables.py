@@ -11,7 +11,7 @@ import polars as pl
 from features.column_groups import incident_columns, interval_columns, source_columns
 from features.contracts import UTC_TIME, Column, TableContract
 from features.telemetry_metrics import metric_columns
-from features.vocabulary import JOB_CAUSES
+from features.vocabulary import EVENT_SEVERITIES, JOB_CAUSES
 
 COVERED: Final = ("gpu", "node", "site")
 
@@ -19,6 +19,7 @@ _TEXT: Final = pl.String()
 _INT: Final = pl.Int32()
 _LONG: Final = pl.Int64()
 _FLOAT: Final = pl.Float64()
+_BOOL: Final = pl.Boolean()
 _TEXTS: Final = pl.List(pl.String)
 
 
@@ -49,6 +50,13 @@ RAW_KERNEL_LOG: Final = TableContract(
         Column("pci_bus_id", _TEXT, "dddddddd:bb:dd.f, lower case", nullable=True),
         Column("pid", _LONG, "Process named in the line", nullable=True, minimum=0),
         Column("process", _TEXT, "Process name in the line", nullable=True),
+        Column(
+            "severity",
+            _TEXT,
+            "What the line calls it; null where it does not tell",
+            nullable=True,
+            values=EVENT_SEVERITIES,
+        ),
         Column("line", _TEXT, "The line as received"),
         *source_columns(),
     ),
@@ -125,9 +133,14 @@ RAW_JOB_OUTPUT: Final = TableContract(
         Column("node", _TEXT, "Node that wrote the line", nullable=True),
         Column("rank", _INT, "Rank that wrote the line", nullable=True, minimum=0),
         Column("ts", UTC_TIME, "Time of the first such line", nullable=True),
-        Column("fault_class", _TEXT, "nccl_timeout, cuda_error, host_oom, ..."),
+        Column("fault_class", _TEXT, "collective_timeout, cuda_error, host_oom, ..."),
         Column("cause", _TEXT, "What the class means for the job", values=JOB_CAUSES),
         Column("rule", _TEXT, "Rule of the rule file that matched; template: none did"),
+        Column("priority", _INT, "Of a job's rows the lowest explains it", minimum=0),
+        Column("is_collateral", _BOOL, "Whether another process' end brings such a line about"),
+        Column(
+            "position", _LONG, "Where the first such line begins in its file", "byte", minimum=0
+        ),
         Column("template", _TEXT, "Log template of the line", nullable=True),
         Column("count", _LONG, "Lines it stands for", minimum=1),
         Column("line", _TEXT, "The first such line"),
@@ -144,8 +157,20 @@ RAW_TRAINING_METRICS: Final = TableContract(
         Column("job_id", _TEXT, "Job or run"),
         Column("step", _LONG, "Training step", minimum=0),
         Column("ts", UTC_TIME, "When it was reported", nullable=True),
-        Column("loss", _FLOAT, "Training loss; infinite and NaN are kept", nullable=True),
-        Column("grad_norm", _FLOAT, "Gradient norm; infinite and NaN are kept", nullable=True),
+        Column(
+            "loss",
+            _FLOAT,
+            "Training loss; infinite and NaN are kept",
+            nullable=True,
+            must_be_finite=False,
+        ),
+        Column(
+            "grad_norm",
+            _FLOAT,
+            "Gradient norm; infinite and NaN are kept",
+            nullable=True,
+            must_be_finite=False,
+        ),
         Column("step_time_s", _FLOAT, "Time of one step", unit="s", nullable=True, minimum=0),
         Column("checkpoint_step", _LONG, "Step of the last checkpoint", nullable=True, minimum=0),
         *source_columns(),

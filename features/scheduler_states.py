@@ -8,49 +8,63 @@ from typing import Final, Literal
 
 NodeState = Literal["up", "drain", "down", "unknown"]
 
-_DOWN: Final = frozenset(
-    {"DOWN", "FAIL", "FAILED", "ERROR", "ERR", "NODE_FAIL", "NOT_RESPONDING", "NO_RESPOND", "DEAD"}
-)
+_DOWN: Final = frozenset({"DOWN", "FAIL", "FAILED", "ERROR", "ERR", "NODE_FAIL", "DEAD"})
 
+# Out of service by somebody's or the scheduler's decision. A node that registered with less than
+# its configuration says (INVAL: a GPU is missing) gets no jobs, but the ones it has go on.
 _DRAIN: Final = frozenset(
     {
         "DRAIN", "DRAINED", "DRAINING", "DRNG", "FAILING", "FAILG", "MAINT", "MAINTENANCE",
-        "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED", "BOOT", "OFFLINE",
+        "REBOOT", "REBOOT_ISSUED", "BOOT", "OFFLINE", "INVAL", "INVALID", "INVALID_REG",
+        "POWER_DRAIN",
     }
 )  # fmt: skip
 
-# A node that is switched off to save power, or that the scheduler knows nothing about, says
-# nothing about its health.
+# A node that is switched off to save power, that does not answer but is not declared down, or
+# that the scheduler knows nothing about, says nothing about its health.
 _UNKNOWN: Final = frozenset(
     {
-        "UNKNOWN", "UNK", "FUTURE", "FUTR", "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN",
-        "POWERING_UP", "POWER_UP", "POW_DN", "POW_UP", "INVALID", "INVALID_REG", "INVAL",
+        "UNKNOWN", "UNK", "FUTURE", "FUTR", "DYNAMIC_FUTURE", "POWERED_DOWN", "POWERING_DOWN",
+        "POWER_DOWN", "POWERING_UP", "POWER_UP", "POW_DN", "POW_UP", "POWER_SAVING",
+        "NOT_RESPONDING", "NO_RESPOND",
     }
 )  # fmt: skip
 
 _UP: Final = frozenset(
     {
         "UP", "IDLE", "ALLOCATED", "ALLOC", "MIXED", "MIX", "COMPLETING", "COMP", "RESERVED",
-        "RESV", "PLANNED", "PLND", "BLOCKED", "CLOUD", "DYNAMIC_NORM", "PERFCTRS", "NPC",
-        "RESUME", "ALIVE",
+        "RESV", "RES", "PLANNED", "PLND", "BLOCKED", "BLOCK", "CLOUD", "DYNAMIC_NORM", "DYNAMIC",
+        "PERFCTRS", "NPC", "RESUME", "ALIVE", "REBOOT_REQUESTED", "REBOOT_CANCELED", "EXTERNAL",
+        "UNDRAIN", "NO_CHANGE",
     }
 )  # fmt: skip
 
 # Slurm appends one sign to a state: no answer, power saving, reservation for maintenance, reboot.
 _SIGNS: Final[dict[str, frozenset[str]]] = {
-    "*": _UNKNOWN,  # does not answer: not yet declared down, so its state is not known
+    "*": _UNKNOWN,
     "~": _UNKNOWN,
     "#": _UNKNOWN,
     "%": _UNKNOWN,
     "!": _UNKNOWN,
     "$": _DRAIN,
-    "@": _UP,
+    "@": _UP,  # a reboot is asked for: until it is issued jobs go on
     "^": _DRAIN,
     "-": _UP,
     "+": _UP,
 }
 
 _PARTS: Final = re.compile(r"[+,\s]+")
+
+UNSTARTED_JOB_STATES: Final = frozenset({"PENDING", "CONFIGURING", "REQUEUE_HOLD", "REQUEUE_FED"})
+"""States of a job that has not begun: the start time it shows is the scheduler's guess."""
+
+OPEN_JOB_STATES: Final = frozenset(
+    {
+        *UNSTARTED_JOB_STATES, "RUNNING", "SUSPENDED", "RESIZING", "SIGNALING", "STOPPED",
+        "COMPLETING", "EXPEDITING", "POWER_UP_NODE", "STAGE_OUT", "UPDATE_DB",
+    }
+)  # fmt: skip
+"""States of a job that has not ended: the end time it shows is start plus time limit."""
 
 _HARDWARE: Final = frozenset({"NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "RECONFIG_FAIL"})
 _UNEXPLAINED: Final = frozenset({"FAILED", "TIMEOUT", "DEADLINE"})
@@ -61,6 +75,8 @@ def node_state(text: str) -> NodeState:
 
     Of several flags the worst counts: down, then drain, then unknown. Signs behind a flag
     (`idle*`, `drng@`) are read as Slurm documents them (man page of sinfo, *NODE STATE CODES*).
+
+    Slurm's JSON has the same flags as a list; joined by `+` they mean the same.
 
     >>> [node_state(s) for s in ("MIXED+DRAIN", "DOWN*+DRAIN", "drng@", "idle*", "mixed-", "?")]
     ['drain', 'down', 'drain', 'unknown', 'up', 'unknown']

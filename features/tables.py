@@ -30,6 +30,7 @@ from features.telemetry_metrics import metric_columns
 from features.vocabulary import (
     ACTIONS,
     CENSORED_BY,
+    EVENT_SEVERITIES,
     JOB_CAUSES,
 )
 
@@ -68,6 +69,7 @@ CORE_HEALTH_EVENTS: Final = TableContract(
             "kind", _TEXT, "xid, sxid, off_bus, gsp, aer, mce, edac, oom, link, node_state, ..."
         ),
         Column("code", _INT, "Xid or SXid code", nullable=True, minimum=0),
+        Column("severity", _TEXT, "What the line calls it", nullable=True, values=EVENT_SEVERITIES),
         Column("count", _LONG, "How many lines the event stands for", minimum=1),
         Column("message", _TEXT, "The first line as received", nullable=True),
     ),
@@ -245,8 +247,20 @@ CORE_TRAINING_METRICS: Final = TableContract(
         Column("job_id", _TEXT, "Job or run"),
         Column("step", _LONG, "Training step", minimum=0),
         Column("ts", UTC_TIME, "When it was reported", nullable=True),
-        Column("loss", _FLOAT, "Training loss; infinite and NaN are kept", nullable=True),
-        Column("grad_norm", _FLOAT, "Gradient norm; infinite and NaN are kept", nullable=True),
+        Column(
+            "loss",
+            _FLOAT,
+            "Training loss; infinite and NaN are kept",
+            nullable=True,
+            must_be_finite=False,
+        ),
+        Column(
+            "grad_norm",
+            _FLOAT,
+            "Gradient norm; infinite and NaN are kept",
+            nullable=True,
+            must_be_finite=False,
+        ),
         Column("step_time_s", _FLOAT, "Time of one step", unit="s", nullable=True, minimum=0),
         Column("checkpoint_step", _LONG, "Step of the last checkpoint", nullable=True, minimum=0),
     ),

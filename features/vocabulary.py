@@ -23,6 +23,9 @@ FAULT_TYPES: Final = (
 )
 """Hardware fault types an incident may have; the catalogue maps evidence to them."""
 
+EVENT_SEVERITIES: Final = ("corrected", "nonfatal", "uncorrected", "fatal")
+"""What a log line may call the error it reports; `uncorrected` leaves open whether it is fatal."""
+
 JOB_CAUSES: Final = ("user_code", "oom", "storage", "hang", "slow", "nan", "hardware", "unknown")
 """Why a job ended badly, where it did."""
 

@@ -44,14 +44,64 @@ def demo(
     typer.echo(run_demo(out, say=lambda line: typer.echo(line, err=True)))
 
 
-@app.command()
-def ingest(
+@app.command("check-inputs")
+def check_inputs(
     inputs: Annotated[Path, typer.Argument(help="YAML file that lists the inputs.")],
 ) -> None:
-    """Read every input once, store nothing, and say what became of each record."""
-    from pipelines.ingest_check import check_inputs
+    """Read every file of a list of inputs once, store nothing, say what became of each record."""
+    from pipelines.input_check import check_inputs as check
 
-    typer.echo(check_inputs(inputs))
+    typer.echo(check(inputs))
+
+
+@app.command()
+def ingest(
+    settings: SettingsOption = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source", help="Only the input of this name or kind; may be repeated.", metavar="NAME"
+        ),
+    ] = None,
+) -> None:
+    """Land what is new in the inputs. Known content is left; exit code 1: an input failed."""
+    from pipelines.ingest_report import run_ingest
+    from pipelines.settings import load_settings
+
+    text, code = run_ingest(load_settings(settings), only=source or ())
+    typer.echo(text)
+    raise typer.Exit(code)
+
+
+@app.command()
+def quarantine(
+    settings: SettingsOption = None,
+    source: Annotated[
+        str | None, typer.Option(help="Only this kind of source.", metavar="KIND")
+    ] = None,
+    rule: Annotated[
+        str | None, typer.Option(help="Only rules that hold this text.", metavar="TEXT")
+    ] = None,
+    origin: Annotated[
+        str | None, typer.Option(help="Only files or addresses with this text.", metavar="TEXT")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Most entries shown.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per entry.")] = False,
+) -> None:
+    """Show what was refused: where, by which rule, how often, with an example."""
+    from pipelines.quarantine import render_quarantine
+    from pipelines.settings import load_settings
+
+    typer.echo(
+        render_quarantine(
+            load_settings(settings),
+            source=source,
+            rule=rule,
+            origin=origin,
+            limit=limit,
+            as_json=as_json,
+        )
+    )
 
 
 @app.command()

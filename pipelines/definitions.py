@@ -41,7 +41,9 @@ def build_definitions(settings_file: Path, *, now: datetime | None = None) -> dg
         ],
         asset_checks=monitoring_checks(),
         resources={
-            "io_manager": ParquetTables(root=str(settings.store_root)),
+            "io_manager": ParquetTables(
+                root=str(settings.store_root), landing_root=str(settings.landing_root)
+            ),
             "installation": Installation(
                 settings_file=str(settings_file), frozen_now=now.isoformat() if now else ""
             ),

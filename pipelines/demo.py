@@ -46,7 +46,7 @@ _RANGE_END: Final = "dagster/asset_partition_range_end"
 
 # Tables that the demo's runs make, in order; a run has one way of being cut by time.
 _STEPS: Final[tuple[tuple[str, str, Sequence[str]], ...]] = (
-    ("jobs, nodes, places and stays", "none", ("raw/node_states",)),
+    ("jobs, nodes, places and stays", "none", ("raw/node_states", "raw/incidents")),
     (
         "telemetry and logs",
         "all",

@@ -1,98 +1,209 @@
-"""Reading a site's inputs for some tables and a span of time, with the account of every record.
+"""Landing what a site's inputs give: new content is read, known content is left, failures are kept.
 
-How a format is parsed is in `pipelines.sources`; where tables are stored is in `pipelines.store`.
+How a format is parsed is in `pipelines.sources`, how rows are kept in `pipelines.landing`. The
+command, the schedule and the assets call the same function.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import polars as pl
 
+from features.coverage import build_coverage, presence_of, telemetry_records
+from features.errors import SettingsError, SourceError
+from features.inventory import build_stays
+from features.raw_tables import RAW_COVERAGE, RAW_GPU_TELEMETRY, RAW_INVENTORY, RAW_KERNEL_LOG
 from features.tables import QUARANTINE, READS, TABLE_BY_KEY
+from pipelines.ingest_run import (
+    OWN_RECORDS,
+    STATIC_TABLES,
+    InputOutcome,
+    Progress,
+    Run,
+    SilentProgress,
+)
+from pipelines.landing import LANDED_TABLES, Landing
 from pipelines.settings import Settings
-from pipelines.sources.site import load_inputs, read_inputs
+from pipelines.sources.input_base import FileInput, Input, PresentInput, WindowInput
+from pipelines.sources.places import places_by_name
+from pipelines.sources.readers import (
+    read_inputs,
+    tables_of,
+)
+from pipelines.sources.result import SourceResult, merge
+from pipelines.sources.site import SiteInputs, load_inputs
 from pipelines.store import Span, TableStore
 
-STATIC_TABLES: Final = (
-    "raw/job_log",
-    "raw/node_states",
-    "raw/incidents",
-    "core/inventory",
-    "core/topology",
-    "core/maintenance",
-)
-"""Tables that are read whole: their records change after the fact (a running job ends)."""
+_REMEMBERED: Final = timedelta(days=7)
+"""How long a source that fell silent about an entity is still expected to speak of it."""
+_FOREVER: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True)
-class RawTables:
-    """Frames read from a site's inputs, and the account of every record read.
-
-    Attributes:
-        frames: Table name to frame; a table that no input gives is empty.
-        quarantine: `monitoring/quarantine` rows.
-        reads: `monitoring/reads` rows.
-    """
-
-    frames: Mapping[str, pl.DataFrame]
-    quarantine: pl.DataFrame
-    reads: pl.DataFrame
-
-    def keep_accounts(self, store: TableStore, *, name: str) -> None:
-        """Stores what became of the records, under the name of the asset that read them."""
-        store.keep_part(QUARANTINE, name, self.quarantine)
-        store.keep_part(READS, name, self.reads)
+def landing_of(settings: Settings) -> Landing:
+    """Where the inputs of an installation land."""
+    return Landing(settings.landing_root)
 
 
-def read_raw(
-    settings: Settings, tables: Sequence[str], *, span: Span | None, now: datetime
-) -> RawTables:
-    """Reads the inputs that give the named tables.
+def ingest(
+    settings: Settings,
+    *,
+    now: datetime,
+    tables: Collection[str] | None = None,
+    only: Collection[str] = (),
+    progress: Progress | None = None,
+) -> list[InputOutcome]:
+    """Lands what is new in the inputs of an installation.
 
     Args:
         settings: The installation.
-        tables: Names of the wanted tables.
-        span: Keep rows whose partition time lies in it; None keeps all.
-        now: Recorded as the time of ingestion.
+        now: When it is read.
+        tables: Asset keys wanted; inputs that give none of them are left. None: all.
+        only: Names or kinds of inputs; empty: all.
+        progress: Where progress is shown.
 
     Returns:
-        One frame per wanted table. Rows without a time are kept, for the store to refuse and
-        count them.
+        One outcome per input, in the order of the list. An input that cannot be read is a
+        failure in its outcome and in the quarantine, and holds up no other.
+
+    Raises:
+        SettingsError: The list cannot be read, or `only` names no input.
     """
     inputs = load_inputs(settings.inputs)
-    result = read_inputs(inputs, ingested_at=now, tables=tables)
-    frames, outside = {}, []
-    for name in tables:
-        contract = TABLE_BY_KEY[name]
-        frame = contract.conform(result.tables.get(name, contract.empty()))
-        if span and contract.time_column:
-            time = pl.col(contract.time_column)
-            outside += _outside_record(frame, time, settings, table=name)
-            frame = frame.filter(time.is_null() | ((time >= span.start) & (time < span.end)))
-        frames[name] = frame
-    kept = pl.concat([result.quarantine, pl.DataFrame(outside, schema=QUARANTINE.schema)])
-    return RawTables(frames, kept, result.reads)
+    chosen = [spec for spec in _chosen(inputs, only) if _is_wanted(inputs, spec, tables)]
+    landing, outcomes = landing_of(settings), []
+    run = Run(settings, inputs, landing, now, progress or SilentProgress())
+    with landing.writer() as writer:
+        for spec in chosen:
+            outcome = InputOutcome(spec.label, spec.kind)
+            outcomes.append(outcome)
+            if isinstance(spec, FileInput):
+                run.land_files(spec, writer, outcome)
+            elif isinstance(spec, WindowInput):
+                run.land_windows(spec, writer, outcome)
+            elif isinstance(spec, PresentInput):
+                run.land_present(spec, writer, outcome)
+    return outcomes
 
 
-def _outside_record(
-    frame: pl.DataFrame, time: pl.Expr, settings: Settings, *, table: str
-) -> list[dict[str, object]]:
-    """Rows before the record starts or after it ends belong to no partition: say how many."""
-    rules = {f"before the start of the record, {settings.start}": time < settings.start}
-    if settings.end:
-        rules[f"at or after the end of the record, {settings.end}"] = time >= settings.end
-    found = [(rule, frame.filter(is_out)) for rule, is_out in rules.items()]
-    return [
-        {
-            "table": table,
-            "source": "settings",
-            "origin": str(settings.inputs),
-            "rule": rule,
-            "count": rows.height,
-            "example": str(rows.row(0, named=True)),
+def raise_for_dead(outcomes: Collection[InputOutcome]) -> None:
+    """Stops where an input gave nothing but failures: a mistake in the list, not in a file.
+
+    Raises:
+        SourceError: Such an input, with its first failure.
+    """
+    for outcome in outcomes:
+        if outcome.failures and not outcome.n_landed and not outcome.n_known:
+            raise SourceError(outcome.failures[0])
+
+
+def read_static(settings: Settings, store: TableStore, *, now: datetime) -> dict[str, pl.DataFrame]:
+    """Stays, places, planned work and incidents, as the records have them now; keeps the account.
+
+    Args:
+        settings: The installation.
+        store: Where the account goes.
+        now: Recorded as the time of reading.
+
+    Returns:
+        Frames by asset key of `STATIC_TABLES`. What a site's own records say goes before what
+        servers told and before what node names tell.
+    """
+    inputs, landing = load_inputs(settings.inputs), landing_of(settings)
+    own = read_inputs(inputs, ingested_at=now, tables=STATIC_TABLES, kinds={OWN_RECORDS})
+    told = {key: landing.read(LANDED_TABLES[key]) for key in ("core/topology", "core/maintenance")}
+    stays = build_stays(landing.read(RAW_INVENTORY), own.table("core/inventory"))
+    names = _node_names(stays.frame, landing)
+    placed = places_by_name(names, inputs.spec.places) if inputs.spec.places else SourceResult()
+    told["core/topology"] = pl.concat([told["core/topology"], placed.table("core/topology")])
+    result = merge([own, placed])
+    rejects = stays.rejects.with_columns(
+        table=pl.lit("core/inventory"), source=pl.lit("core_build"), origin=pl.lit("sights")
+    )
+    quarantine = pl.concat([result.quarantine, QUARANTINE.conform(rejects)])
+    store.keep_part(QUARANTINE, "raw_static", quarantine)
+    store.keep_part(READS, "raw_static", _unlanded(result.reads, landing))
+    frames = {key: TABLE_BY_KEY[key].conform(own.table(key)) for key in STATIC_TABLES}
+    frames |= {key: _first_word(key, frames[key], frame) for key, frame in told.items()}
+    return frames | {"core/inventory": stays.frame}
+
+
+def _node_names(stays: pl.DataFrame, landing: Landing) -> list[str]:
+    states = landing.read(LANDED_TABLES["raw/node_states"])
+    return sorted(set(stays["node"]) | set(states["node"]))
+
+
+def _first_word(key: str, own: pl.DataFrame, told: pl.DataFrame) -> pl.DataFrame:
+    """Own rows, and of the told ones those about nodes and levels that no own row is about."""
+    about = ["node", "level"] if key == "core/topology" else list(TABLE_BY_KEY[key].key)
+    others = told.join(own, on=about, how="anti", nulls_equal=True)
+    return pl.concat([own, others]).unique(TABLE_BY_KEY[key].key, keep="first", maintain_order=True)
+
+
+def _unlanded(reads: pl.DataFrame, landing: Landing) -> pl.DataFrame:
+    """Accounts of files that have not landed too: those that have are counted there."""
+    return reads.join(landing.journal.reads(), on=["source", "origin"], how="anti")
+
+
+def keep_outside(settings: Settings, store: TableStore) -> None:
+    """Keeps how many landed rows lie before or after the record, for they are in no partition."""
+    record = Span(settings.start, settings.end or _FOREVER)
+    rows = []
+    for key in ("raw/gpu_telemetry", "raw/kernel_log"):
+        outside = landing_of(settings).outside(LANDED_TABLES[key], record)
+        is_before = outside["ts"] < record.start
+        rules = {
+            f"before the start of the record, {settings.start}": outside.filter(is_before),
+            f"at or after the end of the record, {settings.end}": outside.filter(~is_before),
         }
-        for rule, rows in found
-        if rows.height
-    ]
+        origin = {"table": key, "source": "settings", "origin": str(settings.inputs)}
+        rows += [
+            {**origin, "rule": rule, "count": found.height, "example": str(found.row(0))}
+            for rule, found in rules.items()
+            if found.height
+        ]
+    store.keep_part(QUARANTINE, "outside-record", pl.DataFrame(rows, schema=QUARANTINE.schema))
+
+
+def coverage_of(settings: Settings, inventory: pl.DataFrame, span: Span) -> pl.DataFrame:
+    """What came, and what did not, in the hours of a span.
+
+    Args:
+        settings: The installation.
+        inventory: core/inventory: what is there is expected to be heard of.
+        span: Whole days.
+
+    Returns:
+        core/coverage of the span.
+    """
+    landing = landing_of(settings)
+    before = Span(span.start - _REMEMBERED, span.end)
+    stretches = landing.read(RAW_COVERAGE, span=before)
+    lines = landing.read(RAW_KERNEL_LOG, span=span).filter(pl.col("node").is_not_null())
+    return build_coverage(
+        stretches,
+        telemetry_records(landing.read(RAW_GPU_TELEMETRY, span=span)),
+        start=span.start,
+        end=min(span.end, settings.data_end(span.end)),
+        events=lines.select(
+            "source", entity_kind=pl.lit("node"), entity_id=pl.col("node"), ts=pl.col("ts")
+        ),
+        known=stretches.select("source", "entity_kind", "entity_id").unique(),
+        presence=presence_of(inventory),
+    )
+
+
+def _chosen(inputs: SiteInputs, only: Collection[str]) -> list[Input]:
+    specs = list(inputs.spec.inputs)
+    known = {word for spec in specs for word in (spec.kind, spec.label)}
+    if unknown := sorted(set(only) - known):
+        raise SettingsError(
+            f"{inputs.path}: no input is called {unknown[0]!r}. Its inputs are: "
+            f"{', '.join(sorted(spec.label for spec in specs))}."
+        )
+    return [spec for spec in specs if not only or {spec.kind, spec.label} & set(only)]
+
+
+def _is_wanted(inputs: SiteInputs, spec: Input, tables: Collection[str] | None) -> bool:
+    given = set(tables_of(inputs, spec)) & set(LANDED_TABLES)
+    return bool(given if tables is None else given & set(tables))

@@ -4,6 +4,7 @@ No asset is defined here, and no table is written without its contract.
 """
 
 from pathlib import Path
+from typing import Final
 
 import dagster as dg
 import polars as pl
@@ -11,7 +12,11 @@ import polars as pl
 from features.contracts import TableContract
 from features.errors import StructureError
 from features.tables import TABLE_BY_KEY
+from pipelines.landing import LANDED_TABLES, Landing
 from pipelines.store import Span, TableStore
+
+GENERATION: Final = "generation"
+"""Metadata of an output: number of the latest reading in the landing that its rows rest on."""
 
 
 class ParquetTables(dg.ConfigurableIOManager):
@@ -19,9 +24,11 @@ class ParquetTables(dg.ConfigurableIOManager):
 
     Attributes:
         root: Folder of the store.
+        landing_root: Folder of the landed rows, which raw tables are read from.
     """
 
     root: str
+    landing_root: str
 
     @property
     def store(self) -> TableStore:
@@ -32,7 +39,10 @@ class ParquetTables(dg.ConfigurableIOManager):
         """Writes a frame to the partitions of the run, holding it against its contract."""
         contract = _contract(context.asset_key)
         span = _span(context)
-        written = self.store.write(contract, obj, span=span)
+        generation = context.output_metadata.get(GENERATION)
+        written = self.store.write(
+            contract, obj, span=span, generation=generation and int(generation.value)
+        )
         context.add_output_metadata(
             {
                 "rows": written.rows,
@@ -44,7 +54,10 @@ class ParquetTables(dg.ConfigurableIOManager):
 
     def load_input(self, context: dg.InputContext) -> pl.DataFrame:
         """Reads the partitions that the consumer's partition mapping asks for."""
-        return self.store.read(_contract(context.asset_key), span=_span(context))
+        contract, span = _contract(context.asset_key), _span(context)
+        if contract.asset_key.startswith("raw/") and contract.asset_key in LANDED_TABLES:
+            return Landing(Path(self.landing_root)).read(contract, span=span)
+        return self.store.read(contract, span=span)
 
 
 def _contract(key: dg.AssetKey) -> TableContract:

@@ -113,6 +113,11 @@ class Settings(_Strict):
         return self.data_root / "tables"
 
     @property
+    def landing_root(self) -> Path:
+        """Folder of what the inputs gave, as received."""
+        return self.data_root / "landing"
+
+    @property
     def scores_dir(self) -> Path:
         """Folder of the published scores."""
         return self.data_root / "scores"

@@ -22,6 +22,8 @@ from features.tables import QUARANTINE
 _STEP: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
 _NAME: Final = {"hour": "%Y-%m-%dT%H.parquet", "day": "%Y-%m-%d.parquet"}
 _WHOLE: Final = "all.parquet"
+_GENERATION: Final = "forewarn.generation"
+_EARLIEST: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,12 @@ class TableStore:
         return self.root / contract.asset_key
 
     def write(
-        self, contract: TableContract, frame: pl.DataFrame, *, span: Span | None = None
+        self,
+        contract: TableContract,
+        frame: pl.DataFrame,
+        *,
+        span: Span | None = None,
+        generation: int | None = None,
     ) -> Written:
         """Holds a frame against its contract and replaces the partitions of `span` with it.
 
@@ -114,6 +121,7 @@ class TableStore:
             frame: Its rows; rows that break a rule go to the quarantine table.
             span: Whole partitions to replace, also those that get no row. Required for a
                 partitioned table; an unpartitioned one is replaced whole.
+            generation: Number of the latest reading that the rows rest on, kept in the files.
 
         Returns:
             Counts of what was stored and refused.
@@ -129,7 +137,7 @@ class TableStore:
             enforced = _without_unknown_time(contract, enforced)
             parts = _cut(contract, enforced.frame, span)
         for name, part in parts:
-            self._write_file(self.folder(contract) / name, part)
+            write_table(self.folder(contract) / name, part, generation=generation)
         name = contract.asset_key.replace("/", "-")
         when = f"-{span.start:%Y%m%dT%H}-{span.end:%Y%m%dT%H}" if span else ""
         rejects = enforced.rejects.with_columns(
@@ -150,7 +158,7 @@ class TableStore:
         if frame.is_empty():
             path.unlink(missing_ok=True)
         else:
-            self._write_file(path, contract.conform(frame))
+            write_table(path, contract.conform(frame))
 
     def gather_parts(self, contract: TableContract) -> pl.DataFrame:
         """Every writer's share of a monitoring table, in the order of the writers' names."""
@@ -196,6 +204,19 @@ class TableStore:
         start = datetime.fromisoformat(files[-1].stem)
         return start.replace(tzinfo=UTC) + _STEP[contract.partition]
 
+    def generations(self, contract: TableContract) -> dict[datetime, int]:
+        """Start of each stored partition to the generation its rows rest on; 0: unknown.
+
+        An unpartitioned table has one entry, at the earliest moment there is.
+        """
+        found = {}
+        for path in self.files(contract):
+            known = pl.read_parquet_metadata(path).get(_GENERATION, "0")
+            whole = path.name == _WHOLE
+            start = _EARLIEST if whole else datetime.fromisoformat(path.stem).replace(tzinfo=UTC)
+            found[start] = int(known)
+        return found
+
     def files(self, contract: TableContract, *, span: Span | None = None) -> list[Path]:
         """The table's finished files in time order; unfinished ones are never seen."""
         folder = self.folder(contract)
@@ -207,10 +228,22 @@ class TableStore:
         last = (span.end - timedelta(microseconds=1)).strftime(name)
         return [p for p in found if first <= p.name <= last]
 
-    def _write_file(self, path: Path, frame: pl.DataFrame) -> None:
-        buffer = io.BytesIO()
-        frame.write_parquet(buffer, compression="zstd")
-        replace_file(path, buffer.getvalue())
+
+def write_table(
+    path: Path, frame: pl.DataFrame, *, sync: bool = False, generation: int | None = None
+) -> None:
+    """Puts a frame at `path` as Parquet, in one step.
+
+    Args:
+        path: Final place.
+        frame: The rows.
+        sync: As in `replace_file`.
+        generation: Kept in the file's metadata.
+    """
+    buffer = io.BytesIO()
+    metadata = None if generation is None else {_GENERATION: str(generation)}
+    frame.write_parquet(buffer, compression="zstd", metadata=metadata)
+    replace_file(path, buffer.getvalue(), sync=sync)
 
 
 def _read_files(paths: list[Path]) -> pl.DataFrame:

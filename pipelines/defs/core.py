@@ -4,11 +4,12 @@ How each is built is in `features.core_build` and `features.incidents`.
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
+from dataclasses import dataclass, replace
 
 import dagster as dg
 import polars as pl
 
+from features.contracts import TableContract
 from features.core_build import (
     Built,
     build_core_telemetry,
@@ -17,15 +18,26 @@ from features.core_build import (
     build_node_states,
 )
 from features.incidents import build_incidents
+from features.job_causes import explain_jobs, job_causes
+from features.raw_tables import (
+    RAW_GPU_TELEMETRY,
+    RAW_JOB_LOG,
+    RAW_JOB_OUTPUT,
+    RAW_KERNEL_LOG,
+    RAW_NODE_STATES,
+    RAW_TRAINING_METRICS,
+)
 from features.tables import CORE_INCIDENTS, QUARANTINE
+from features.training import build_training_metrics
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
 from pipelines.flow import TICK
+from pipelines.ingest import coverage_of, landing_of
+from pipelines.io import GENERATION
 from pipelines.resources import Installation
+from pipelines.staleness import BURST
 from pipelines.store import Span, TableStore
 
 KINDS = {"parquet"}
-# A burst of lines that crosses the hour belongs to the event it began with.
-_BURST = timedelta(hours=2)
 
 
 def core_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
@@ -33,10 +45,8 @@ def core_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
 
     @dg.asset(
         key=["core", "gpu_telemetry"],
-        ins={
-            "raw": dg.AssetIn(["raw", "gpu_telemetry"]),
-            "inventory": dg.AssetIn(["core", "inventory"]),
-        },
+        deps=[["raw", "gpu_telemetry"]],
+        ins={"inventory": dg.AssetIn(["core", "inventory"])},
         partitions_def=partitions.data,
         backfill_policy=ONE_RUN,
         group_name="core",
@@ -47,22 +57,19 @@ def core_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
     def gpu_telemetry(
         context: dg.AssetExecutionContext,
         installation: Installation,
-        raw: pl.DataFrame,
         inventory: pl.DataFrame,
     ) -> dg.Output[pl.DataFrame]:
-        built = build_core_telemetry(raw, inventory)
-        return _output(
-            built, installation.store, table="core/gpu_telemetry", span=run_span(context)
-        )
+        span = run_span(context)
+        raw = _read(installation, RAW_GPU_TELEMETRY, span)
+        built = build_core_telemetry(raw.frame, inventory)
+        return _output(built, raw, table="core/gpu_telemetry", span=span)
 
     @dg.asset(
         key=["core", "health_events"],
-        ins={
-            "raw": dg.AssetIn(
-                ["raw", "kernel_log"], partition_mapping=partitions.trailing(_BURST + TICK)
-            ),
-            "inventory": dg.AssetIn(["core", "inventory"]),
-        },
+        deps=[
+            dg.AssetDep(["raw", "kernel_log"], partition_mapping=partitions.trailing(BURST + TICK))
+        ],
+        ins={"inventory": dg.AssetIn(["core", "inventory"])},
         partitions_def=partitions.data,
         backfill_policy=ONE_RUN,
         group_name="core",
@@ -73,34 +80,39 @@ def core_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
     def health_events(
         context: dg.AssetExecutionContext,
         installation: Installation,
-        raw: pl.DataFrame,
         inventory: pl.DataFrame,
     ) -> dg.Output[pl.DataFrame]:
         span = run_span(context)
-        built = build_health_events(raw, inventory)
-        return _output(built, installation.store, table="core/health_events", span=span)
+        raw = _read(installation, RAW_KERNEL_LOG, Span(span.start - BURST, span.end))
+        built = build_health_events(raw.frame, inventory)
+        return _output(built, raw, table="core/health_events", span=span)
 
     @dg.asset(
         key=["core", "jobs"],
-        ins={"raw": dg.AssetIn(["raw", "job_log"])},
+        deps=[["raw", "job_log"], ["raw", "job_output"]],
         group_name="core",
         kinds=KINDS,
         code_version="1",
         description="One row per attempt of a job, with why it ended badly.",
     )
-    def jobs(installation: Installation, raw: pl.DataFrame) -> dg.Output[pl.DataFrame]:
-        return _output(build_jobs(raw), installation.store, table="core/jobs")
+    def jobs(installation: Installation) -> dg.Output[pl.DataFrame]:
+        raw = _read(installation, RAW_JOB_LOG)
+        built = build_jobs(raw.frame)
+        causes = job_causes(_read(installation, RAW_JOB_OUTPUT).frame)
+        explained = replace(built, frame=explain_jobs(built.frame, causes))
+        return _output(explained, raw, table="core/jobs")
 
     @dg.asset(
         key=["core", "node_states"],
-        ins={"raw": dg.AssetIn(["raw", "node_states"])},
+        deps=[["raw", "node_states"]],
         group_name="core",
         kinds=KINDS,
         code_version="1",
         description="When each node was up, draining or down.",
     )
-    def node_states(installation: Installation, raw: pl.DataFrame) -> dg.Output[pl.DataFrame]:
-        return _output(build_node_states(raw), installation.store, table="core/node_states")
+    def node_states(installation: Installation) -> dg.Output[pl.DataFrame]:
+        raw = _read(installation, RAW_NODE_STATES)
+        return _output(build_node_states(raw.frame), raw, table="core/node_states")
 
     @dg.asset(
         key=["core", "incidents"],
@@ -130,11 +142,64 @@ def core_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
         counts = frame["fault_type"].value_counts(sort=True)
         return dg.Output(frame, metadata={"fault types": str(dict(counts.iter_rows()))})
 
-    return [gpu_telemetry, health_events, jobs, node_states, incidents]
+    @dg.asset(
+        key=["core", "coverage"],
+        deps=[["raw", "coverage"], ["raw", "gpu_telemetry"], ["raw", "kernel_log"]],
+        ins={"inventory": dg.AssetIn(["core", "inventory"])},
+        partitions_def=partitions.daily,
+        backfill_policy=ONE_RUN,
+        group_name="core",
+        kinds=KINDS,
+        code_version="1",
+        description="Per source, entity and hour: what was expected and what came.",
+    )
+    def coverage(
+        context: dg.AssetExecutionContext, installation: Installation, inventory: pl.DataFrame
+    ) -> pl.DataFrame:
+        span = run_span(context)
+        return coverage_of(installation.settings, inventory, span)
+
+    @dg.asset(
+        key=["core", "training_metrics"],
+        deps=[["raw", "training_metrics"]],
+        group_name="core",
+        kinds=KINDS,
+        code_version="1",
+        description="What training jobs reported of each step, the latest word on it.",
+    )
+    def training_metrics(installation: Installation) -> dg.Output[pl.DataFrame]:
+        raw = _read(installation, RAW_TRAINING_METRICS)
+        return _output(build_training_metrics(raw.frame), raw, table="core/training_metrics")
+
+    return [
+        gpu_telemetry,
+        health_events,
+        jobs,
+        node_states,
+        incidents,
+        coverage,
+        training_metrics,
+    ]
+
+
+@dataclass(frozen=True)
+class _Landed:
+    """Raw rows, and the latest reading that had landed before they were looked for."""
+
+    frame: pl.DataFrame
+    generation: int
+    store: TableStore
+
+
+def _read(installation: Installation, table: TableContract, span: Span | None = None) -> _Landed:
+    """Reads landed rows. What lands meanwhile may be in them; the next look sees it as changed."""
+    landing = landing_of(installation.settings)
+    generation = landing.journal.generation()
+    return _Landed(landing.read(table, span=span), generation, installation.store)
 
 
 def _output(
-    built: Built, store: TableStore, *, table: str, span: Span | None = None
+    built: Built, raw: _Landed, *, table: str, span: Span | None = None
 ) -> dg.Output[pl.DataFrame]:
     """Keeps what a builder refused, and hands on the rows of the run's span."""
     frame = built.frame
@@ -146,12 +211,13 @@ def _output(
     rejects = built.rejects.with_columns(
         table=pl.lit(table), source=pl.lit("core_build"), origin=pl.lit(name)
     )
-    store.keep_part(QUARANTINE, f"build-{name}", rejects)
+    raw.store.keep_part(QUARANTINE, f"build-{name}", rejects)
     return dg.Output(
         frame,
         metadata={
             "read": built.n_read,
             "merged": built.n_merged,
             "skipped": built.n_skipped,
+            GENERATION: raw.generation,
         },
     )

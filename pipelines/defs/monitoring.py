@@ -8,7 +8,9 @@ from collections.abc import Sequence
 import dagster as dg
 import polars as pl
 
-from features.tables import QUARANTINE, READS
+from features.tables import READS
+from pipelines.ingest import landing_of
+from pipelines.quarantine import all_refusals
 from pipelines.resources import Installation
 
 RAW = [
@@ -32,7 +34,9 @@ def monitoring_assets() -> Sequence[dg.AssetsDefinition]:
         description="Per input file: records read, parsed, skipped and quarantined.",
     )
     def reads(installation: Installation) -> pl.DataFrame:
-        return installation.store.gather_parts(READS).unique(READS.key, maintain_order=True)
+        landed = landing_of(installation.settings).journal.reads()
+        reads = pl.concat([landed, installation.store.gather_parts(READS)])
+        return reads.unique(READS.key, maintain_order=True)
 
     @dg.asset(
         key=["monitoring", "quarantine"],
@@ -42,8 +46,7 @@ def monitoring_assets() -> Sequence[dg.AssetsDefinition]:
         description="Records refused by sources, builders and contracts, with rule and example.",
     )
     def quarantine(installation: Installation) -> pl.DataFrame:
-        parts = installation.store.gather_parts(QUARANTINE)
-        return parts.unique(QUARANTINE.key, maintain_order=True)
+        return all_refusals(installation.settings)
 
     return [reads, quarantine]
 

@@ -1,54 +1,99 @@
 """Raw assets: what the site's inputs say, as received.
 
-Parsing is in `pipelines.sources`; nothing is interpreted here.
+Parsing is in `pipelines.sources` and landing in `pipelines.ingest`; nothing is interpreted here.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import dagster as dg
 import polars as pl
 
+from features.tables import TABLE_BY_KEY
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
-from pipelines.ingest import STATIC_TABLES, read_raw
+from pipelines.ingest import (
+    ingest,
+    keep_outside,
+    landing_of,
+    raise_for_dead,
+    read_static,
+)
+from pipelines.ingest_run import STATIC_TABLES, InputOutcome
+from pipelines.landing import LANDED_TABLES
 from pipelines.resources import Installation
+from pipelines.store import Span
 
 KINDS = {"parquet"}
+HOURLY: Final = ("raw/gpu_telemetry", "raw/kernel_log")
+WHOLE: Final = tuple(key for key in LANDED_TABLES if key.startswith("raw/") and key not in HOURLY)
 
 
 def raw_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
     """The raw assets of one installation."""
 
     @dg.multi_asset(
-        outs={
-            "gpu_telemetry": dg.AssetOut(key=["raw", "gpu_telemetry"], kinds=KINDS),
-            "kernel_log": dg.AssetOut(key=["raw", "kernel_log"], kinds=KINDS),
-        },
+        specs=[_spec(key) for key in HOURLY],
         partitions_def=partitions.data,
         backfill_policy=ONE_RUN,
-        group_name="raw",
         description="GPU samples and kernel log lines of the run's hours, as received.",
     )
     def raw_hourly(
         context: dg.AssetExecutionContext, installation: Installation
-    ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        span = run_span(context)
-        tables = ("raw/gpu_telemetry", "raw/kernel_log")
-        raw = read_raw(installation.settings, tables, span=span, now=installation.now)
-        raw.keep_accounts(installation.store, name="raw_hourly")
-        return raw.frames["raw/gpu_telemetry"], raw.frames["raw/kernel_log"]
+    ) -> Iterator[dg.MaterializeResult[None]]:
+        yield from _land(installation, HOURLY, span=run_span(context))
+        keep_outside(installation.settings, installation.store)
+
+    @dg.multi_asset(
+        specs=[_spec(key) for key in WHOLE],
+        description="Jobs, their output and metrics, node states and devices seen, as received.",
+    )
+    def raw_whole(installation: Installation) -> Iterator[dg.MaterializeResult[None]]:
+        yield from _land(installation, WHOLE, span=None)
 
     @dg.multi_asset(
         outs={
             name.replace("/", "_"): dg.AssetOut(key=name.split("/"), kinds=KINDS)
             for name in STATIC_TABLES
         },
+        deps=[["raw", "inventory"], ["raw", "node_states"]],
         group_name="raw",
-        description="Jobs, node states, stays, places, planned work and incidents, as recorded.",
+        description="Stays, places, planned work and incidents, as the site's records have them.",
     )
     def raw_static(installation: Installation) -> Iterator[dg.Output[pl.DataFrame]]:
-        raw = read_raw(installation.settings, STATIC_TABLES, span=None, now=installation.now)
-        raw.keep_accounts(installation.store, name="raw_static")
-        for name in STATIC_TABLES:
-            yield dg.Output(raw.frames[name], output_name=name.replace("/", "_"))
+        frames = read_static(installation.settings, installation.store, now=installation.now)
+        for name, frame in frames.items():
+            yield dg.Output(frame, output_name=name.replace("/", "_"))
 
-    return [raw_hourly, raw_static]
+    return [raw_hourly, raw_whole, raw_static]
+
+
+def _spec(key: str) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        key.split("/"),
+        group_name="raw",
+        kinds=KINDS,
+        description=TABLE_BY_KEY[key].meaning,
+    )
+
+
+def _land(
+    installation: Installation, tables: Sequence[str], *, span: Span | None
+) -> Iterator[dg.MaterializeResult[None]]:
+    """Lands what is new, then says what each table holds of the run's time."""
+    settings = installation.settings
+    outcomes = ingest(settings, now=installation.now, tables=tables)
+    raise_for_dead(outcomes)
+    for key in tables:
+        rows = landing_of(settings).count(LANDED_TABLES[key], span=span)
+        yield dg.MaterializeResult(
+            asset_key=key.split("/"), metadata={"rows": rows, "inputs": _words(outcomes)}
+        )
+
+
+def _words(outcomes: Sequence[InputOutcome]) -> dg.MarkdownMetadataValue:
+    lines = [
+        f"- {outcome.name}: {outcome.n_landed} new, {outcome.n_known} known"
+        + "".join(f"\n  - **failed**: {failure}" for failure in outcome.failures)
+        for outcome in outcomes
+    ]
+    return dg.MetadataValue.md("\n".join(lines) or "no input gives these tables")

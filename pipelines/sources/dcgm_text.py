@@ -1,35 +1,34 @@
-"""What dcgm-exporter serves, saved to a file: exposition text to `raw/gpu_telemetry`.
+"""What dcgm-exporter serves, saved to files: exposition text to `raw/gpu_telemetry`.
 
-The text format itself is in `pipelines.sources.exposition`, field names in `dcgm_fields`.
-`DCGM_FI_DEV_XID_ERRORS` is the last Xid and sticks: it becomes a column, never an event.
+The text format is in `exposition`, field names in `dcgm_names`; how pages become rows is in
+`telemetry_pages`.
+
+`DCGM_FI_DEV_XID_ERRORS` is the last Xid and sticks: after a repair it still says 79, and a second
+79 changes nothing. It becomes a column, never an event; events come from the kernel log.
 """
 
-import re
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from features.errors import SourceError
-from pipelines.sources.dcgm_fields import (
-    AMBIGUOUS_NAMES,
-    PER_INSTANCE,
-    ExporterName,
-    exporter_name,
-    is_blank,
-    stated_scale,
-)
-from pipelines.sources.exposition import Comment, Malformed, Sample, parse_exposition
-from pipelines.sources.files import decode, node_in_name, read_bytes, time_in_name
-from pipelines.sources.result import ReadTally, SourceResult, merge
-from pipelines.sources.telemetry_rows import TELEMETRY, TelemetryRows
+from pipelines.sources.dcgm_fields import exporter_name
+from pipelines.sources.dcgm_names import AMBIGUOUS_NAMES
+from pipelines.sources.files import node_in_name, read_bytes, time_in_name
+from pipelines.sources.result import SourceResult, merge
+from pipelines.sources.telemetry_pages import NodeFrom, PageBatch
+from pipelines.sources.telemetry_series import Dialect
 
 SOURCE: Final = "dcgm_text"
 
-NodeFrom = Literal["label", "file_name"]
+DIALECT: Final = Dialect(SOURCE, exporter_name, AMBIGUOUS_NAMES)
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_UNIT: Final = re.compile(r"\(in (?P<unit>[A-Za-z]+)\)")
+CHUNK_SAMPLES: Final = 1_500_000
+"""Samples after which a chunk is given out: about 75,000 rows of an exporter with 20 metrics."""
+
+PAGE_BYTES: Final = 64_000_000
+"""Length of a page at which a file of many pages is cut; a GPU's row never reaches over a cut."""
 
 
 def parse_dcgm_text(
@@ -53,21 +52,57 @@ def parse_dcgm_text(
             (for exporters whose Hostname label is the pod).
 
     Returns:
-        `raw/gpu_telemetry`, one row per GPU and moment. MIG instances fold into their GPU.
+        `raw/gpu_telemetry`, one row per GPU and moment, MIG instances folded into their GPU;
+        `raw/inventory`; `raw/coverage`, which names the node also where it gave no row.
     """
-    tally = ReadTally(table=TELEMETRY, source=SOURCE, origin=origin)
-    rows = TelemetryRows(SOURCE, ingested_at)
-    stated: dict[str, float] = {}
-    for line in parse_exposition(data if isinstance(data, str) else decode(data)):
-        tally.read()
-        if isinstance(line, Malformed):
-            tally.quarantined(line.rule, line.text)
-        elif isinstance(line, Comment):
-            tally.skipped()
-            _learn_unit(line, stated)
-        else:
-            _take(line, rows=rows, tally=tally, stated=stated, ts=ts, node=node, by=node_from)
-    return tally.result({TELEMETRY: rows.frame()})
+    batch = PageBatch(DIALECT, ingested_at=ingested_at, node_from=node_from)
+    text = data if isinstance(data, bytes) else data.encode("utf-8", errors="replace")
+    batch.add(text, origin=origin, ts=ts, node=node)
+    return batch.result()
+
+
+def stream_dcgm_text(
+    paths: Path | Iterable[Path],
+    *,
+    ingested_at: datetime,
+    ts: datetime | None = None,
+    node_from: NodeFrom = "label",
+    site: str | None = None,
+    every_s: float | None = None,
+    dialect: Dialect = DIALECT,
+    chunk_samples: int = CHUNK_SAMPLES,
+) -> Iterator[SourceResult]:
+    """Reads saved scrapes in chunks.
+
+    Args:
+        paths: A file or files; each is one scrape, named `<node>__2026-01-05T00-05-00Z.prom` or
+            `2026-01-05T00-05-00Z.prom` unless `ts` is given.
+        ingested_at: When they are read, UTC.
+        ts: Time of the scrape, UTC, where the names do not tell.
+        node_from: See `parse_dcgm_text`.
+        site: Name of the site, for the coverage of scrapes that name no node.
+        every_s: Usual time between scrapes in seconds.
+        dialect: The exporter's names.
+        chunk_samples: Samples after which a chunk is given out.
+
+    Yields:
+        Chunks of whole scrapes; where they are cut changes no row.
+
+    Raises:
+        SourceError: A file cannot be read, or nothing tells when it was scraped.
+    """
+    batch = PageBatch(
+        dialect, ingested_at=ingested_at, node_from=node_from, site=site, every_s=every_s
+    )
+    for path in [paths] if isinstance(paths, Path) else paths:
+        moment = scrape_time(path) if ts is None else ts
+        node = node_in_name(path) if time_in_name(path) else None
+        for data in _pages(read_bytes(path)):
+            batch.add(data, origin=str(path), ts=moment, node=node)
+            if batch.n_samples >= chunk_samples or batch.n_bytes >= PAGE_BYTES:
+                yield batch.result()
+    if not batch.is_empty:
+        yield batch.result()
 
 
 def read_dcgm_text(
@@ -77,32 +112,21 @@ def read_dcgm_text(
     ts: datetime | None = None,
     node_from: NodeFrom = "label",
 ) -> SourceResult:
-    """Reads saved scrapes.
+    """Reads saved scrapes whole; see `stream_dcgm_text`.
 
     Args:
-        paths: Files; each is one scrape, named `<node>__2026-01-05T00-05-00Z.prom` or
-            `2026-01-05T00-05-00Z.prom` unless `ts` is given.
+        paths: Files.
         ingested_at: When they are read, UTC.
         ts: Time of the scrape, UTC, where the names do not tell.
         node_from: See `parse_dcgm_text`.
 
     Returns:
-        `raw/gpu_telemetry` of all files.
+        What the chunks hold together.
 
     Raises:
         SourceError: A file cannot be read, or nothing tells when it was scraped.
     """
-    return merge(
-        parse_dcgm_text(
-            read_bytes(path),
-            origin=str(path),
-            ts=scrape_time(path) if ts is None else ts,
-            ingested_at=ingested_at,
-            node=node_in_name(path) if time_in_name(path) else None,
-            node_from=node_from,
-        )
-        for path in paths
-    )
+    return merge(stream_dcgm_text(paths, ingested_at=ingested_at, ts=ts, node_from=node_from))
 
 
 def scrape_time(path: Path) -> datetime:
@@ -128,84 +152,13 @@ def scrape_time(path: Path) -> datetime:
     return ts
 
 
-def _learn_unit(line: Comment, stated: dict[str, float]) -> None:
-    """Remembers the factor a HELP line implies, for units that changed between releases."""
-    name = exporter_name(line.help_of) if line.help_of else None
-    unit = _UNIT.search(line.text) if name is not None else None
-    if name is None or unit is None or line.help_of is None:
-        return
-    scale = stated_scale(name.metric, unit["unit"])
-    if scale is not None:
-        stated[line.help_of.lower()] = scale
-
-
-def _take(
-    line: Sample,
-    *,
-    rows: TelemetryRows,
-    tally: ReadTally,
-    stated: Mapping[str, float],
-    ts: datetime,
-    node: str | None,
-    by: NodeFrom,
-) -> None:
-    """Puts one sample into its GPU's row, or counts why not."""
-    name = exporter_name(line.name)
-    if name is None:
-        reason = AMBIGUOUS_NAMES.get(line.name.lower())
-        if reason is None:
-            tally.skipped()
-        else:
-            tally.quarantined(f"{line.name} is {reason}", line.text)
-        return
-    labels = {key.lower(): value for key, value in line.labels.items()}
-    gpu_uuid = labels.get("uuid", "")
-    if not gpu_uuid:
-        tally.quarantined("no UUID label: the GPU is unknown", line.text)
-        return
-    if labels.get("gpu_i_id") and name.metric.column in PER_INSTANCE:
-        tally.skipped()
-        return
-    moment = ts if line.ts_ms is None else _moment(line.ts_ms)
-    if moment is None:
-        tally.quarantined("timestamp is beyond the years that exist", line.text)
-        return
-    said = labels.get("hostname") or None
-    rows.touch(
-        gpu_uuid,
-        moment,
-        node=(node or said) if by == "file_name" else (said or node),
-        gpu_index=_index(labels.get("gpu", "")),
-    )
-    broken = _put(line, name, rows=rows, gpu=(gpu_uuid, moment), stated=stated)
-    if broken is None:
-        tally.parsed()
-    else:
-        tally.quarantined(broken, line.text)
-
-
-def _put(
-    line: Sample,
-    name: ExporterName,
-    *,
-    rows: TelemetryRows,
-    gpu: tuple[str, datetime],
-    stated: Mapping[str, float],
-) -> str | None:
-    """Scales and stores a reading; a blank leaves the cell null."""
-    if is_blank(line.value):
-        return None
-    scale = stated.get(line.name.lower(), name.scale)
-    value = line.value if scale == 1 else line.value * scale
-    return rows.put(*gpu, metric=name.metric, value=value)
-
-
-def _moment(ts_ms: int) -> datetime | None:
-    try:
-        return _EPOCH + timedelta(milliseconds=ts_ms)
-    except OverflowError:
-        return None
-
-
-def _index(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else None
+def _pages(data: bytes) -> Iterator[bytes]:
+    """A file in pieces that end at a line; nearly always there is one."""
+    begin = 0
+    while True:
+        end = data.find(b"\n", begin + PAGE_BYTES) + 1
+        if not end:
+            yield data[begin:] if begin else data
+            return
+        yield data[begin:end]
+        begin = end

@@ -1,4 +1,4 @@
-"""What kernel messages say about hardware and drivers: Xid, SXid, bus losses, memory, links.
+"""What kernel and fabric messages say about hardware and drivers: Xid, SXid, bus losses, links.
 
 Lines are taken apart in `pipelines.sources.kernel_line`; what an event means for health is in
 `features.catalogue`.
@@ -17,11 +17,14 @@ class KernelEvent:
     """What one message reports.
 
     Attributes:
-        kind: xid, sxid, off_bus, gsp, aer, mce, edac, oom, hung_task, link or unknown.
+        kind: xid, sxid, off_bus, gsp, aer, mce, edac, oom, hung_task, link, nvlink or unknown.
         code: Xid or SXid code.
         pci_bus_id: Device, in canonical spelling.
         pid: Process named in the message.
         process: Its name.
+        severity: corrected, nonfatal, uncorrected or fatal, where the message tells.
+        may_go_on: Whether the message ends with the code, whose last digits may be on the next
+            line where a terminal wrapped it.
     """
 
     kind: str
@@ -29,30 +32,36 @@ class KernelEvent:
     pci_bus_id: str | None = None
     pid: int | None = None
     process: str | None = None
+    severity: str | None = None
+    may_go_on: bool = False
 
 
 class UnreadableXidError(Exception):
     """A message that says Xid or SXid, but not which; it never leaves this package."""
 
 
-_MARKERS: Final = (
-    "Xid", "NVRM", "fallen off", "GSP", "AER", "PCIe Bus Error", "Hardware Error", "mce:", "EDAC",
-    "Killed process", "blocked for more than", "ink down", "ink Down", "ink is Down", "ink is down",
-    "LINK_DOWN", "ink DOWN", "amdgpu", "hardware errors detected", "RAS",
+MARKERS: Final = (
+    "NVRM", "Xid (", "allen off", "PCIe Bus Error", "AER:", "Hardware Error", "mce:", "EDAC",
+    "Killed process", "blocked for more than", " down", " Down", " DOWN", "LINK_DOWN",
+    "Port module", "amdgpu", "NVSwitch", "GPU NVL", "runk ", "Linux version", "-- Boot",
+    "-- Reboot", '"MESSAGE":[', '"MESSAGE" : [',
 )  # fmt: skip
-"""One of these is in every message that can be an event: a cheap look before any pattern."""
+"""One of these is in every line that can report an event or a boot: what a scan looks for."""
 
 _XID: Final = re.compile(
-    r"(?P<kind>S?Xid)\s*\((?:PCI:)?(?P<device>[^()\s]{0,40})\)\s*:?\s*(?P<code>\d{1,9})\b"
+    r"(?P<kind>S?Xid)\s{0,9}\((?P<device>[^()\n]{0,80})\)\s{0,9}:?\s{0,9}(?P<code>\d{1,9})\b"
     r"(?P<rest>.*)",
-    re.ASCII | re.DOTALL,
+    re.ASCII | re.DOTALL | re.IGNORECASE,
 )
-_SAYS_XID: Final = re.compile(r"\bS?Xid\s*\(|NVRM:\s*S?Xid\b|nvswitch\d*:\s*SXid\b", re.ASCII)
+_SAYS_XID: Final = re.compile(
+    r"\bS?Xid\s*\(|NVRM:\s*S?Xid\b|nvswitch\d*:\s*SXid\b", re.ASCII | re.I
+)
+_NAMES_WITHIN: Final = 300
 _PID: Final = re.compile(r"\bpid=(?P<pid>\d{1,18})\b", re.ASCII)
 _NAME: Final = re.compile(r"\bname=(?P<name>[^,]{1,200})")
 # Words in any order are looked for by lookaheads from the start: `.*a.*b.*c` on a line that repeats
 # them takes cubic time.
-_OFF_BUS: Final = re.compile(r"fallen off the bus", re.IGNORECASE)
+_OFF_BUS: Final = re.compile(r"\b[Ff]allen off(?: the bus|\s*$)")
 _GSP: Final = re.compile(
     r"^(?=.*NVRM)(?=.*(?:\bGSP\b|_kgsp))"
     r"(?=.*(?:time ?out|timed out|heartbeat|crash|fail|not respond|error))",
@@ -61,6 +70,15 @@ _GSP: Final = re.compile(
 _AER: Final = re.compile(
     r"\bAER:.*\berrors? (?:message )?received|\bAER:.*\bPCIe Bus Error|PCIe Bus Error: severity",
     re.IGNORECASE,
+)
+_SEVERITY: Final = re.compile(
+    r"\b(?:(?P<nonfatal>non[- ]?fatal|severity 0)|(?P<fatal>fatal|severity 1))\b", re.IGNORECASE
+)
+_CORRECTION: Final = re.compile(
+    r"\b(?:(?P<uncorrected>uncorrect\w{2,5})|(?P<corrected>correct\w{2,5}))\b", re.IGNORECASE
+)
+_EDAC_SEVERITY: Final = re.compile(
+    r"\b(?:(?P<uncorrected>UE|uncorrected)|(?P<corrected>CE|corrected))\b"
 )
 _AER_DEVICE: Final = re.compile(r"(?:received|from)\b:?\s*(?P<device>[0-9a-fA-F:.]{7,16})")
 _EDAC: Final = re.compile(
@@ -79,20 +97,23 @@ _HUNG: Final = re.compile(
     r"\btask (?P<name>\S{1,100}):(?P<pid>\d{1,18}) blocked for more than \d+ seconds", re.ASCII
 )
 _LINK: Final = re.compile(
-    r"\b(?:mlx[45]\w*|ib\d+|ib_\w+|hfi1\w*|ice|i40e|ixgbe|bnxt_en|bnx2x|igb|e1000e|cxgb4|efa|"
-    r"nfp|qede)\b.*\bLink (?:is )?down\b",
+    r"^(?=.*\b(?:mlx[45]\w*|ib\d{1,4}|ib_\w+|ibp\w+|hfi1\w*|ice|i40e|ixgbe|bnxt_en|bnx2x|igb|"
+    r"e1000e|cxgb4|efa|nfp|qede|irdma|atlantic|sfc|ena)\b)"
+    r"(?=.*(?:\blink (?:is )?down\b|\bLINK_DOWN\b|"
+    r"\bPort module event.*(?:unplugged|error|high temp)))",
     re.IGNORECASE,
 )
 _DRIVER: Final = re.compile(r"NVRM.*(?:RmInitAdapter failed|rm_init_adapter failed)")
-
-
-def may_report(line: str) -> bool:
-    """Whether a line can report anything at all: true for every line that `read_event` takes.
-
-    Args:
-        line: A whole line, before it is taken apart.
-    """
-    return any(marker in line for marker in _MARKERS)
+_FABRIC_SXID: Final = re.compile(
+    r"detected NVSwitch (?P<severity>non-fatal|fatal) error (?P<code>\d{1,9})\b"
+    r"(?:.{0,200}\bpci bus id (?P<device>[0-9a-fA-F:.]{7,16}))?",
+    re.IGNORECASE,
+)
+_FABRIC_NVLINK: Final = re.compile(
+    r"detected (?:stale )?GPU NVL (?:non[- ]?)?fatal error on|\btrunk (?:port|link) failure",
+    re.IGNORECASE,
+)
+_FABRIC_ERROR: Final = re.compile(r"\[(?:ERROR|CRITICAL)\] \[tid \d{1,12}\].*\bNVSwitch\b")
 
 
 def read_event(message: str) -> KernelEvent | None:
@@ -120,16 +141,33 @@ def read_event(message: str) -> KernelEvent | None:
 
 
 def _xid_event(found: re.Match[str]) -> KernelEvent:
-    kind = "sxid" if found["kind"] == "SXid" else "xid"
-    pid, name = _PID.search(found["rest"]), _NAME.search(found["rest"])
-    process = name["name"].strip().strip("'") if name else ""
+    kind = found["kind"].lower()
+    rest = found["rest"]
+    # The driver writes pid and name first; the same words may be in the text that follows.
+    pid, name = _PID.search(rest[:_NAMES_WITHIN]), _NAME.search(rest[:_NAMES_WITHIN])
+    told = rest[name.end() :] if name else rest
     return KernelEvent(
         kind,
         code=int(found["code"]),
         pci_bus_id=canonical_pci(found["device"]),
         pid=int(pid["pid"]) if pid else None,
-        process=None if process in ("", "<unknown>") else process,
+        process=_process(name["name"]) if name else None,
+        severity=_severity(_SEVERITY, told),
+        may_go_on=not rest.strip(),
     )
+
+
+def _process(name: str) -> str | None:
+    """A process name without quotes and without anything a terminal would obey."""
+    if not name.isprintable():
+        name = "".join(letter for letter in name if letter.isprintable())
+    clean = name.strip().strip("'")
+    return None if clean in ("", "<unknown>") else clean
+
+
+def _severity(pattern: re.Pattern[str], message: str) -> str | None:
+    found = pattern.search(message)
+    return found.lastgroup if found else None
 
 
 def _device_event(kind: str) -> Callable[[str, re.Match[str]], KernelEvent]:
@@ -137,14 +175,36 @@ def _device_event(kind: str) -> Callable[[str, re.Match[str]], KernelEvent]:
 
 
 def _process_event(kind: str) -> Callable[[str, re.Match[str]], KernelEvent]:
-    return lambda _, found: KernelEvent(kind, pid=int(found["pid"]), process=found["name"] or None)
+    return lambda _, found: KernelEvent(
+        kind, pid=int(found["pid"]), process=_process(found["name"] or "")
+    )
 
 
 def _aer_event(message: str, _: re.Match[str]) -> KernelEvent:
     """The port reports, but the device at fault is the one the error was received from."""
     at_fault = _AER_DEVICE.search(message)
     device = canonical_pci(at_fault["device"].rstrip(":.")) if at_fault else None
-    return KernelEvent("aer", pci_bus_id=device or first_pci(message))
+    severity = _severity(_SEVERITY, message) or _severity(_CORRECTION, message)
+    return KernelEvent("aer", pci_bus_id=device or first_pci(message), severity=severity)
+
+
+def _edac_event(message: str, _: re.Match[str]) -> KernelEvent:
+    severity = _severity(_EDAC_SEVERITY, message)
+    return KernelEvent("edac", pci_bus_id=first_pci(message), severity=severity)
+
+
+def _switch_event(_: str, found: re.Match[str]) -> KernelEvent:
+    """The fabric manager's word for an SXid."""
+    return KernelEvent(
+        "sxid",
+        code=int(found["code"]),
+        pci_bus_id=canonical_pci((found["device"] or "").rstrip(":.")),
+        severity=found["severity"].lower().replace("-", ""),
+    )
+
+
+def _nvlink_event(message: str, _: re.Match[str]) -> KernelEvent:
+    return KernelEvent("nvlink", severity=_severity(_SEVERITY, message))
 
 
 _KINDS: Final[tuple[tuple[re.Pattern[str], Callable[[str, re.Match[str]], KernelEvent]], ...]] = (
@@ -152,11 +212,14 @@ _KINDS: Final[tuple[tuple[re.Pattern[str], Callable[[str, re.Match[str]], Kernel
     (_GSP, _device_event("gsp")),
     (_AER, _aer_event),
     (_AMD, _device_event("unknown")),
-    (_EDAC, _device_event("edac")),
+    (_EDAC, _edac_event),
     (_MCE, _device_event("mce")),
     (_OOM, _process_event("oom")),
     (_HUNG, _process_event("hung_task")),
     (_LINK, _device_event("link")),
     (_DRIVER, _device_event("unknown")),
+    (_FABRIC_SXID, _switch_event),
+    (_FABRIC_NVLINK, _nvlink_event),
+    (_FABRIC_ERROR, _device_event("unknown")),
 )
 """Patterns in the order they are tried; EDAC and AMD lines may carry [Hardware Error] too."""

@@ -1,39 +1,92 @@
-"""Kernel logs as text (dmesg, syslog, journal, kmsg): lines about trouble to `raw/kernel_log`.
+"""Kernel and fabric logs (dmesg, syslog, journal, kmsg, fabric manager) to `raw/kernel_log`.
 
-What a single line says is read in `kernel_line` and `kernel_events`; repeats are counted later, in
-`features`, except for the several lines that the driver writes about one lost GPU.
+What a single line says is read in `kernel_line` and `kernel_events`, what spans several lines in
+`kernel_reader`; repeats are counted later, in `features`.
 """
 
 import re
-from collections.abc import Iterable
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from features.raw_tables import RAW_KERNEL_LOG
-from pipelines.sources.files import decode, node_in_name, read_bytes
-from pipelines.sources.kernel_events import (
-    KernelEvent,
-    UnreadableXidError,
-    may_report,
-    read_event,
-)
-from pipelines.sources.kernel_line import Clock, KernelLine, split_line
+from features.raw_tables import RAW_COVERAGE, RAW_KERNEL_LOG
+from pipelines.sources.files import node_in_name
+from pipelines.sources.kernel_line import TEXT_LENGTH, Clock
+from pipelines.sources.kernel_reader import Fates, KernelReader
 from pipelines.sources.local_time import zone_of
-from pipelines.sources.pci_address import first_pci
+from pipelines.sources.log_bytes import BLOCK_BYTES, BROKEN_OFF, BrokenLogError, read_blocks
 from pipelines.sources.result import ReadTally, SourceResult, as_table, merge
 
 SOURCE: Final = "kernel_log"
 
-LINE_LENGTH: Final = 4096
-"""Characters of a line that are kept; the kernel's own lines end near 1,000."""
+LINE_LENGTH: Final = TEXT_LENGTH
+"""Characters of a line that are kept."""
 
-_OFF_BUS_XID: Final = 79
-_SAME_LOSS: Final = timedelta(seconds=5)
-_SAME_LOSS_LINES: Final = 20  # where lines have no time
-_NOTICE_LINES: Final = 5  # lines a notice about a lost GPU is spread over, others in between
-_NOTICE_START: Final = re.compile(r"NVRM: The NVIDIA (?:probe routine|GPU) ")
-_NOTICE_PART: Final = re.compile(r"NVRM: \(PCI ID: |NVRM: installed in this system")
+CHUNK_BYTES: Final = 64 << 20
+CHUNK_ROWS: Final = 200_000
+
+_PACKED: Final = (".gz", ".xz", ".bz2", ".zst")
+_ROTATED: Final = re.compile(r"\.log(?:[.-]\d{1,10}|\.old)*$")
+_NO_NODES: Final = (
+    "dmesg", "fabricmanager", "journal", "kern", "kernel", "kmsg", "messages", "syslog",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Log:
+    """What is known of a log besides its bytes."""
+
+    origin: str
+    clock: Clock
+    node: str | None
+    site: str
+    ingested_at: datetime
+
+
+def stream_kernel_log(
+    path: Path,
+    *,
+    time_zone: str,
+    ingested_at: datetime,
+    node: str | None = None,
+    boot_time: datetime | None = None,
+    read_until: datetime | None = None,
+    site: str = "site",
+    block_bytes: int = BLOCK_BYTES,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Iterator[SourceResult]:
+    """Reads a saved kernel or fabric log of any size in bounded memory.
+
+    Args:
+        path: The file, plain or compressed (gzip, xz, bzip2, Zstandard).
+        time_zone: Zone of the machine's clock, for times without an offset.
+        ingested_at: When it is read, UTC.
+        node: Node the log is from, where its lines name no host; None: as the file name tells
+            (`<node>.log`, `<node>__<anything>.log`, also rotated and compressed).
+        boot_time: When the machine booted (the last time, where the log has several boots), UTC;
+            without it lines that only have seconds since boot have no time.
+        read_until: When the log ended, UTC, to find the year of lines without one; None:
+            `ingested_at`.
+        site: Name of the site, for the coverage of a log that names several hosts.
+        block_bytes: Bytes read at once; makes no difference to the rows.
+        chunk_bytes: Bytes of input per result, about; makes no difference to the rows.
+
+    Yields:
+        `raw/kernel_log`, and with the last result `raw/coverage`: a row from the first to the
+        last readable time of any line, for each boot of the log. Lines about something else are
+        skipped; a line that says Xid and cannot be read is quarantined, and so is the end of a
+        damaged compressed file.
+
+    Raises:
+        SourceError: The file cannot be read, or there is no such time zone.
+    """
+    origin = str(path)
+    clock = Clock(zone_of(time_zone, origin=origin), read_until or ingested_at, boot_time)
+    log = _Log(origin, clock, node or _node_in_name(path), site, ingested_at)
+    blocks = read_blocks(path, block_bytes=block_bytes)
+    return _stream(blocks, log, chunk_bytes=chunk_bytes)
 
 
 def parse_kernel_log(
@@ -45,36 +98,31 @@ def parse_kernel_log(
     node: str | None = None,
     boot_time: datetime | None = None,
     read_until: datetime | None = None,
+    site: str = "site",
 ) -> SourceResult:
-    """Reads a kernel log.
+    """Reads a kernel or fabric log that is in memory.
 
     Args:
         data: The log; bytes that are not UTF-8 become U+FFFD.
         origin: File or address, for quarantine and counts.
-        time_zone: Zone of the machine's clock, for times without an offset.
+        time_zone: See `stream_kernel_log`.
         ingested_at: When it is read, UTC.
         node: Node the log is from, where its lines name no host.
-        boot_time: When the machine booted, UTC; without it lines that only have seconds since
-            boot have no time.
-        read_until: When the log ended, UTC, to find the year of lines without one; None:
-            `ingested_at`.
+        boot_time: See `stream_kernel_log`.
+        read_until: See `stream_kernel_log`.
+        site: See `stream_kernel_log`.
 
     Returns:
-        `raw/kernel_log`. Lines about something else are skipped; a line that says Xid and
-        cannot be read is quarantined.
+        See `stream_kernel_log`.
 
     Raises:
         SourceError: There is no such time zone.
     """
+    raw = data if isinstance(data, bytes) else data.encode("utf-8", "replace")
     clock = Clock(zone_of(time_zone, origin=origin), read_until or ingested_at, boot_time)
-    lines = (data if isinstance(data, str) else decode(data)).split("\n")
-    if not lines[-1]:
-        lines.pop()
-    tally = ReadTally(table=RAW_KERNEL_LOG.asset_key, source=SOURCE, origin=origin)
-    tally.read(len(lines))
-    reader = _Reader(lines, clock=clock, tally=tally, node=node, ingested_at=ingested_at)
-    reader.run()
-    return tally.result({RAW_KERNEL_LOG.asset_key: as_table(RAW_KERNEL_LOG, reader.rows)})
+    blocks = (raw[at : at + BLOCK_BYTES] for at in range(0, len(raw), BLOCK_BYTES))
+    log = _Log(origin, clock, node, site, ingested_at)
+    return merge(_stream(blocks, log, chunk_bytes=CHUNK_BYTES))
 
 
 def read_kernel_log(
@@ -84,155 +132,130 @@ def read_kernel_log(
     ingested_at: datetime,
     boot_time: datetime | None = None,
     read_until: datetime | None = None,
+    site: str = "site",
 ) -> SourceResult:
-    """Reads saved kernel logs.
+    """Reads saved kernel logs; see `stream_kernel_log`.
 
     Args:
-        paths: Files, each named after its node where lines name no host: `<node>.log` or
-            `<node>__<anything>.log`.
+        paths: Files, each named after its node where lines name no host.
         time_zone: Zone of the machines' clocks.
         ingested_at: When they are read, UTC.
-        boot_time: See `parse_kernel_log`; the same for all files.
-        read_until: See `parse_kernel_log`.
+        boot_time: The same for all files.
+        read_until: The same for all files.
+        site: Name of the site.
 
     Returns:
-        `raw/kernel_log` of all files.
+        `raw/kernel_log` and `raw/coverage` of all files.
 
     Raises:
         SourceError: A file cannot be read.
     """
     return merge(
-        parse_kernel_log(
-            read_bytes(path),
-            origin=str(path),
+        result
+        for path in paths
+        for result in stream_kernel_log(
+            path,
             time_zone=time_zone,
             ingested_at=ingested_at,
-            node=node_in_name(path),
             boot_time=boot_time,
             read_until=read_until,
+            site=site,
         )
-        for path in paths
     )
 
 
-class _Reader:
-    """Goes over the lines of one log; knows what spans several of them."""
+def _stream(blocks: Iterable[bytes], log: _Log, *, chunk_bytes: int) -> Iterator[SourceResult]:
+    reader = KernelReader(clock=log.clock, node=log.node)
+    account = _Account(log.origin)
+    rows: list[dict[str, Any]] = []
+    n_bytes = 0
+    is_whole = True
+    try:
+        for block in blocks:
+            reader.scan.feed(block)
+            n_bytes += len(block)
+            rows += reader.rows()
+            if n_bytes >= chunk_bytes or len(rows) >= CHUNK_ROWS:
+                tables = {RAW_KERNEL_LOG.asset_key: _rows_table(rows, log)}
+                yield account.tally(reader).result(tables)
+                rows, n_bytes = [], 0
+    except BrokenLogError:
+        is_whole = False
+    reader.finish()
+    tally = account.tally(reader)
+    if not is_whole:
+        tally.read()
+        tally.quarantined(BROKEN_OFF, log.origin)
+    yield tally.result(
+        {
+            RAW_KERNEL_LOG.asset_key: _rows_table(rows + reader.rows(), log),
+            RAW_COVERAGE.asset_key: as_table(RAW_COVERAGE, _coverage(reader, log)),
+        }
+    )
 
-    def __init__(
-        self,
-        lines: list[str],
-        *,
-        clock: Clock,
-        tally: ReadTally,
-        node: str | None,
-        ingested_at: datetime,
-    ) -> None:
-        self.rows: list[dict[str, Any]] = []
-        self._lines = lines
-        self._clock = clock
-        self._tally = tally
-        self._node = node
-        self._ingested_at = ingested_at
-        self._at = 0
-        self._notice: list[KernelLine] = []  # a notice about a lost GPU, not yet complete
-        self._notice_at = 0
-        self._losses: dict[tuple[str | None, str | None], tuple[int, datetime | None]] = {}
 
-    def run(self) -> None:
-        """Takes every line."""
-        while self._at < len(self._lines):
-            text = self._lines[self._at][:LINE_LENGTH]
-            if may_report(text):
-                self._take(split_line(text, clock=self._clock))
-            else:
-                self._tally.skipped()
-            self._at += 1
-            if self._notice and self._at - self._notice_at >= _NOTICE_LINES:
-                self._drop_notice()
-        self._drop_notice()
+class _Account:
+    """Counts what became of the lines since the last chunk."""
 
-    def _take(self, line: KernelLine) -> None:
-        if _NOTICE_START.search(line.message):
-            self._drop_notice()
-            self._notice, self._notice_at = [line], self._at
-            return
-        if self._notice and _NOTICE_PART.search(line.message):
-            self._notice.append(line)
-            return
-        try:
-            event = read_event(line.message)
-        except UnreadableXidError:
-            self._take_wrapped(line)
-            return
-        if event is None:
-            self._tally.skipped()
-        elif event.kind == "off_bus":
-            self._lose(line, event)
-        else:
-            if event.kind == "xid" and event.code == _OFF_BUS_XID:
-                self._losses[line.host, event.pci_bus_id] = (self._at, line.ts)
-            self._emit(line, event)
-            self._tally.parsed()
+    def __init__(self, origin: str) -> None:
+        self._origin = origin
+        self._told = Fates()
+        self._n_lines = 0
 
-    def _take_wrapped(self, line: KernelLine) -> None:
-        """Tries an Xid line that breaks off together with the line after it."""
-        following = self._lines[self._at + 1] if self._at + 1 < len(self._lines) else ""
-        following = following[:LINE_LENGTH]
-        rest = split_line(following, clock=self._clock).message
-        for message in (line.message + rest, f"{line.message} {rest}"):
-            try:
-                event = read_event(message)
-            except UnreadableXidError:
-                continue
-            if event is not None and not may_report(following):
-                self._emit(KernelLine(line.ts, line.host, message, f"{line.text} {rest}"), event)
-                self._tally.parsed(2)
-                self._at += 1
-                return
-        self._tally.quarantined("says Xid, but has no readable code", line.text)
+    def tally(self, reader: KernelReader) -> ReadTally:
+        """The account of the lines decided since."""
+        tally = ReadTally(table=RAW_KERNEL_LOG.asset_key, source=SOURCE, origin=self._origin)
+        fates, told = reader.fates, self._told
+        n_lines = reader.scan.n_lines - reader.n_undecided()
+        tally.read(n_lines - self._n_lines)
+        tally.parsed(fates.parsed - told.parsed)
+        # Lines that the scan passed over are about something else; those it handed over are
+        # counted one by one.
+        decided = fates.handed - reader.n_undecided()
+        passed_over = n_lines - decided
+        tally.skipped(passed_over + fates.skipped - told.skipped)
+        refused = {}
+        for rule, (count, example) in fates.refused.items():
+            tally.quarantined(rule, example, count=count)
+            refused[rule] = (0, example)
+        fates.refused = {}
+        self._n_lines = n_lines
+        self._told = Fates(fates.handed, fates.parsed, fates.skipped + passed_over)
+        return tally
 
-    def _lose(self, line: KernelLine, event: KernelEvent) -> None:
-        """One event per loss, however many lines the driver writes about it."""
-        parts, self._notice = [*self._notice, line], []
-        device = event.pci_bus_id or first_pci(parts[0].message)
-        first = KernelLine(
-            parts[0].ts or line.ts,
-            parts[0].host or line.host,
-            line.message,
-            " ".join(part.text.strip() for part in parts),
-        )
-        if self._is_known_loss((first.host, device), first.ts):
-            self._tally.skipped(len(parts))
-        else:
-            self._emit(first, KernelEvent("off_bus", pci_bus_id=device))
-            self._tally.parsed(len(parts))
-        self._losses[first.host, device] = (self._at, first.ts)
 
-    def _is_known_loss(self, device: tuple[str | None, str | None], ts: datetime | None) -> bool:
-        """Whether the host's device was lost a moment ago."""
-        if device not in self._losses:
-            return False
-        at, before = self._losses[device]
-        if ts is None or before is None:
-            return self._at - at <= _SAME_LOSS_LINES
-        return abs(ts - before) <= _SAME_LOSS
+def _rows_table(rows: list[dict[str, Any]], log: _Log) -> Any:
+    origin = {"source": SOURCE, "ingested_at": log.ingested_at}
+    return as_table(RAW_KERNEL_LOG, [row | origin for row in rows])
 
-    def _drop_notice(self) -> None:
-        self._tally.skipped(len(self._notice))
-        self._notice = []
 
-    def _emit(self, line: KernelLine, event: KernelEvent) -> None:
-        self.rows.append(
-            {
-                "node": line.host or self._node,
-                "ts": line.ts,
-                "kind": event.kind,
-                "code": event.code,
-                "pci_bus_id": event.pci_bus_id,
-                "pid": event.pid,
-                "process": event.process,
-                "line": line.text[:LINE_LENGTH],
-                "source": SOURCE,
-                "ingested_at": self._ingested_at,
-            }
-        )
+def _coverage(reader: KernelReader, log: _Log) -> list[dict[str, Any]]:
+    """A row per stretch, for the log's node, or for the site where it names several."""
+    hosts = reader.stretches.hosts
+    is_site = len(hosts) > 1
+    entity = log.site if is_site else next(iter(hosts), log.node)
+    if entity is None:
+        return []
+    return [
+        {
+            "entity_kind": "site" if is_site else "node",
+            "entity_id": entity,
+            "start": stretch.start,
+            "end": stretch.end,
+            "origin": log.origin,
+            "source": SOURCE,
+            "ingested_at": log.ingested_at,
+        }
+        for stretch in reader.stretches.closed
+    ]
+
+
+def _node_in_name(path: Path) -> str | None:
+    """The node a log is named after, past `.gz`, `.1` and the like; names of services are none."""
+    name = path.name
+    for suffix in _PACKED:
+        name = name.removesuffix(suffix)
+    node = node_in_name(Path(f"{_ROTATED.sub('', name)}.log"))
+    if node is None or re.split(r"[.-]", node.lower())[0] in _NO_NODES:
+        return None
+    return node

@@ -57,10 +57,45 @@ def to_utc(local: datetime, zone: ZoneInfo) -> datetime | None:
         >>> to_utc(datetime(2025, 10, 26, 2, 30), ZoneInfo("Europe/Berlin")).isoformat()
         '2025-10-26T01:30:00+00:00'
     """
+    if zone.key == "UTC":
+        return local.replace(tzinfo=UTC)
     try:
         return max(local.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
     except (OverflowError, ValueError):
         return None
+
+
+def named_zone_to_utc(local: datetime, name: str, zone: ZoneInfo) -> datetime | None:
+    """Turns a wall-clock time with an abbreviated zone (`CEST`) into UTC.
+
+    An abbreviation alone names no zone (`IST` is three), but says which of the two passes of the
+    repeated hour is meant, and whether the clock is the one we think it is.
+
+    Args:
+        local: Wall-clock time.
+        name: Abbreviation, `UTC`, `GMT`, or whole hours (`+03`) in zones without a name.
+        zone: The clock's zone, as set.
+
+    Returns:
+        UTC time; None where the abbreviation is not one of the zone at that time: then the set
+        zone is not this clock's, and the time is unknown.
+
+    Example:
+        >>> from zoneinfo import ZoneInfo
+        >>> twice, berlin = datetime(2025, 10, 26, 2, 30), ZoneInfo("Europe/Berlin")
+        >>> named_zone_to_utc(twice, "CEST", berlin).isoformat()
+        '2025-10-26T00:30:00+00:00'
+    """
+    if name in ("UTC", "GMT"):
+        return local.replace(tzinfo=UTC)
+    for fold in (0, 1):
+        moment = local.replace(tzinfo=zone, fold=fold)
+        try:
+            if moment.tzname() == name:
+                return moment.astimezone(UTC)
+        except (OverflowError, ValueError):
+            return None
+    return None
 
 
 def wall_clock(
@@ -106,7 +141,11 @@ def latest_year(
         UTC time, or None where there is no such day or hour.
     """
     latest = read_until + CLOCK_SLACK
-    for year in range(latest.year + 1, latest.year - _YEARS_BACK, -1):
+    # No zone is more than a day from UTC: what lies further ahead needs no calendar to be refused.
+    soonest = latest + timedelta(days=2)
+    for year in range(soonest.year, latest.year - _YEARS_BACK, -1):
+        if year == soonest.year and month_day > (soonest.month, soonest.day):
+            continue
         local = wall_clock((year, *month_day), time, micros=micros)
         moment = to_utc(local, zone) if local is not None else None
         if moment is not None and moment <= latest:

@@ -1,79 +1,45 @@
 """`nvidia-smi --query-gpu=... --format=csv` with its header: rows to `raw/gpu_telemetry`.
 
-No command is run here, and the XML report (`-q -x`) is another format.
+No command is run here; the XML report (`-q -x`) is read in `nvidia_smi_xml`.
 
 A GPU that nvidia-smi has lost stands in the way of no other: its line becomes an `off_bus` event
 in `raw/kernel_log`.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from zoneinfo import ZoneInfo
 
 from features.errors import SourceError
-from features.raw_tables import RAW_KERNEL_LOG
-from features.telemetry_metrics import METRIC_BY_COLUMN
-from pipelines.sources.dcgm_fields import is_blank
-from pipelines.sources.files import decode, node_in_name, read_bytes
+from pipelines.sources.files import decode, node_in_name, read_bytes, time_in_name
+from pipelines.sources.gpu_identity import canonical_gpu_uuid
 from pipelines.sources.local_time import to_utc, wall_clock, zone_of
-from pipelines.sources.pci_address import canonical_pci, first_pci
-from pipelines.sources.result import ReadTally, SourceResult, as_table, merge
-from pipelines.sources.telemetry_rows import TELEMETRY, TelemetryRows
+from pipelines.sources.pci_address import canonical_pci
+from pipelines.sources.result import ReadTally, SourceResult, merge
+from pipelines.sources.smi_fields import FAILED, LOST, METRIC_BY_FIELD, QUERY_FIELDS, smi_value
+from pipelines.sources.smi_rows import SmiRows
+from pipelines.sources.telemetry_rows import TELEMETRY
 
 SOURCE: Final = "nvidia_smi_csv"
 
 _ALIASES: Final = {
     "gpu_uuid": "uuid",
     "gpu_bus_id": "pci.bus_id",
-    "clocks.sm": "clocks.current.sm",
-    "clocks.mem": "clocks.current.memory",
-    "clocks.current.mem": "clocks.current.memory",
-    "clocks_throttle_reasons.active": "clocks_event_reasons.active",
+    "gpu_name": "name",
+    "gpu_serial": "serial",
 }
-_METRIC_BY_FIELD: Final = {
-    "temperature.gpu": "gpu_temp_c",
-    "temperature.memory": "memory_temp_c",
-    "power.draw": "power_w",
-    "clocks.current.sm": "sm_clock_mhz",
-    "clocks.current.memory": "memory_clock_mhz",
-    "utilization.gpu": "gpu_util_pct",
-    "utilization.memory": "memory_util_pct",
-    "memory.used": "fb_used_mib",
-    "memory.free": "fb_free_mib",
-    "ecc.errors.corrected.volatile.total": "ecc_sbe_volatile",
-    "ecc.errors.uncorrected.volatile.total": "ecc_dbe_volatile",
-    "ecc.errors.corrected.aggregate.total": "ecc_sbe_aggregate",
-    "ecc.errors.uncorrected.aggregate.total": "ecc_dbe_aggregate",
-    "remapped_rows.correctable": "remapped_rows_correctable",
-    "remapped_rows.uncorrectable": "remapped_rows_uncorrectable",
-    "remapped_rows.failure": "row_remap_failure",
-    "remapped_rows.pending": "row_remap_pending",
-    "clocks_event_reasons.active": "clock_event_reasons",
+_KNOWN_FIELDS: Final = {"timestamp", "uuid", "index", "name", "pci.bus_id", *METRIC_BY_FIELD}
+_RANK: Final = {
+    field.lower(): rank for fields in QUERY_FIELDS.values() for rank, field in enumerate(fields)
 }
-"""Query fields of `nvidia-smi --help-query-gpu` (and the remapped-rows query) by our columns."""
-
-_KNOWN_FIELDS: Final = {"timestamp", "uuid", "index", "name", "pci.bus_id", *_METRIC_BY_FIELD}
-
-_UNKNOWN: Final = re.compile(
-    r"\[?(?:n/?a|not supported|unknown error|gpu is lost|insufficient permissions|"
-    r"not found|requested functionality has been deprecated)\]?|err!|",
-    re.IGNORECASE,
-)
-_LOST: Final = re.compile(
-    r"gpu is lost|unable to determine the device handle|fallen off the bus", re.IGNORECASE
-)
 _TIMESTAMP: Final = re.compile(
     r"(\d{4})/(\d\d)/(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?", re.ASCII
 )
-_NUMBER: Final = re.compile(r"(?P<number>[+-]?\d+(?:\.\d+)?)(?: ?(?P<unit>\S+))?", re.ASCII)
-_HEX: Final = re.compile(r"0x[0-9a-f]{1,16}", re.ASCII | re.IGNORECASE)
-_FLAGS: Final = {"yes": 1.0, "no": 0.0, "active": 1.0, "not active": 0.0}
-_UNIT_SCALES: Final = {"mw": 1e-3, "kib": 1 / 1024, "gib": 1024.0, "khz": 1e-3, "ghz": 1e3}
 
 
 @dataclass(frozen=True)
@@ -86,15 +52,6 @@ class _Header:
     text: str
 
 
-@dataclass(frozen=True)
-class _Lost:
-    """A GPU that nvidia-smi could not reach."""
-
-    line: str
-    pci_bus_id: str | None
-    after: datetime | None  # the last time seen before the line
-
-
 def parse_nvidia_smi_csv(
     data: bytes | str,
     *,
@@ -102,192 +59,200 @@ def parse_nvidia_smi_csv(
     time_zone: str,
     ingested_at: datetime,
     node: str | None = None,
+    ts: datetime | None = None,
 ) -> SourceResult:
     """Reads the output of one or more query calls, one after the other.
 
     Args:
         data: The text; a header that comes again (appended output) is skipped.
         origin: File or address, for quarantine and counts.
-        time_zone: Zone of the machine's clock; nvidia-smi prints no offset.
+        time_zone: Zone of the machine's clock, for nvidia-smi prints no offset.
         ingested_at: When it is read, UTC.
         node: Node the output is from.
+        ts: When the query was made, UTC, for output without the field `timestamp`.
 
     Returns:
-        `raw/gpu_telemetry`, and in `raw/kernel_log` one `off_bus` event per line about a lost
-        GPU. Such a line has no time: the event takes that of the next row (else the last one),
-        so that it may seem late but is never known before it happened.
+        `raw/gpu_telemetry`, `raw/inventory`, `raw/coverage`, and in `raw/kernel_log` one
+        `off_bus` event per line about a lost GPU. Such a line has no time: the event takes that
+        of the next row (else the last one), so that it may seem late but is never known before
+        it happened.
 
     Raises:
-        SourceError: There is no header with `timestamp` and `uuid`, or no such time zone.
+        SourceError: There is no header with `uuid`, and with `timestamp` where `ts` is not
+            given; or no such time zone.
     """
     zone = zone_of(time_zone, origin=origin)
     text = data if isinstance(data, str) else decode(data)
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
-    tally = ReadTally(table=TELEMETRY, source=SOURCE, origin=origin)
-    tally.read(len(lines))
     reader = _Reader(
-        tally, TelemetryRows(SOURCE, ingested_at), zone=zone, node=node, ingested_at=ingested_at
+        ReadTally(table=TELEMETRY, source=SOURCE, origin=origin),
+        SmiRows(SOURCE, origin=origin, node=node, ingested_at=ingested_at),
+        zone=zone,
+        ts=ts,
     )
-    header: _Header | None = None
-    for line in (line.strip() for line in lines):
-        cells = _cells(line)
-        if not line or (header is not None and line == header.text):
-            tally.skipped()
-        elif _LOST.search(line) and (header is None or len(cells) != header.width):
-            reader.lose(line)
-        elif header is not None:
-            reader.take(line, cells, header=header)
-        elif _KNOWN_FIELDS.isdisjoint(_field_names(cells)):
-            tally.quarantined("comes before any header", line)
-        else:
-            header = _header(line, origin=origin)
-            tally.skipped()
-    if header is None:
+    has_header = reader.read(lines, origin=origin)
+    if not has_header and not reader.has_failed:
         _refuse_header(_cells(lines[0]) if lines else [], origin=origin, column="uuid")
-    return tally.result({TELEMETRY: reader.rows.frame(), **reader.lost_gpus()})
+    return reader.result()
 
 
-def read_nvidia_smi_csv(
-    paths: Iterable[Path], *, time_zone: str, ingested_at: datetime
-) -> SourceResult:
-    """Reads saved query output.
+def stream_nvidia_smi_csv(
+    paths: Path | Iterable[Path], *, time_zone: str, ingested_at: datetime
+) -> Iterator[SourceResult]:
+    """Reads saved query output, one chunk per file.
 
     Args:
-        paths: Files, each named after its node: `<node>.csv` or `<node>__<anything>.csv`.
+        paths: A file or files, each named after its node: `<node>.csv`, `<node>__<anything>.csv`,
+            or with the time of the query, `<node>__2026-01-05T00-05-00Z.csv`.
         time_zone: Zone of the machines' clocks.
         ingested_at: When they are read, UTC.
 
-    Returns:
-        `raw/gpu_telemetry` and `raw/kernel_log` of all files.
+    Yields:
+        The outcome of each file.
 
     Raises:
         SourceError: A file cannot be read or has no usable header.
     """
-    return merge(
-        parse_nvidia_smi_csv(
+    for path in [paths] if isinstance(paths, Path) else paths:
+        yield parse_nvidia_smi_csv(
             read_bytes(path),
             origin=str(path),
             time_zone=time_zone,
             ingested_at=ingested_at,
             node=node_in_name(path),
+            ts=time_in_name(path),
         )
-        for path in paths
-    )
+
+
+def read_nvidia_smi_csv(
+    paths: Iterable[Path], *, time_zone: str, ingested_at: datetime
+) -> SourceResult:
+    """Reads saved query output whole; see `stream_nvidia_smi_csv`.
+
+    Args:
+        paths: Files.
+        time_zone: Zone of the machines' clocks.
+        ingested_at: When they are read, UTC.
+
+    Returns:
+        What the files hold together.
+
+    Raises:
+        SourceError: A file cannot be read or has no usable header.
+    """
+    return merge(stream_nvidia_smi_csv(paths, time_zone=time_zone, ingested_at=ingested_at))
 
 
 class _Reader:
-    """Takes the lines after the header into rows and lost-GPU events."""
+    """Takes lines into rows and lost-GPU events."""
 
     def __init__(
-        self,
-        tally: ReadTally,
-        rows: TelemetryRows,
-        *,
-        zone: ZoneInfo,
-        node: str | None,
-        ingested_at: datetime,
+        self, tally: ReadTally, rows: SmiRows, *, zone: ZoneInfo, ts: datetime | None
     ) -> None:
-        self.rows = rows
         self._tally = tally
+        self._rows = rows
         self._zone = zone
-        self._node = node
-        self._ingested_at = ingested_at
-        self._last_ts: datetime | None = None
-        self._waiting: list[_Lost] = []
-        self._events: list[dict[str, Any]] = []
+        self._ts = ts
+        self.has_failed = False
 
-    def take(self, line: str, cells: Sequence[str], *, header: _Header) -> None:
+    def read(self, lines: Sequence[str], *, origin: str) -> bool:
+        """Takes all lines; whether a header was among them."""
+        header: _Header | None = None
+        self._tally.read(len(lines))
+        for line in (line.strip() for line in lines):
+            cells = _cells(line)
+            if not line or (header is not None and line == header.text):
+                self._tally.skipped()
+            elif LOST.search(line) and (header is None or len(cells) != header.width):
+                self._tally.parsed()
+                self._rows.lose(line)
+            elif FAILED.search(line):
+                self.has_failed = True
+                self._tally.quarantined("nvidia-smi itself could not work", line)
+            elif not _KNOWN_FIELDS.isdisjoint(_field_names(cells)) and "uuid" in _field_names(
+                cells
+            ):
+                header = _header(line, origin=origin, has_ts=self._ts is not None)
+                self._tally.skipped()
+            elif header is not None:
+                self._take(line, cells, header=header)
+            elif _KNOWN_FIELDS.isdisjoint(_field_names(cells)):
+                self._tally.quarantined("comes before any header", line)
+            else:
+                _refuse_header(_field_names(cells), origin=origin, column="uuid")
+        return header is not None
+
+    def result(self) -> SourceResult:
+        """What was taken."""
+        return self._tally.result(self._rows.tables(default_ts=self._ts))
+
+    def _take(self, line: str, cells: Sequence[str], *, header: _Header) -> None:
         """Takes one row; a field that cannot be read spoils only itself."""
         if len(cells) != header.width:
             self._tally.quarantined(f"{len(cells)} fields, the header has {header.width}", line)
             return
-        ts = _timestamp(cells[header.places["timestamp"]], self._zone)
-        gpu_uuid = cells[header.places["uuid"]]
+        place = header.places.get("timestamp")
+        ts = self._ts if place is None else _timestamp(cells[place], self._zone)
         if ts is None:
             self._tally.quarantined("timestamp is not YYYY/MM/DD HH:MM:SS.mmm", line)
             return
-        self._settle(ts)
-        if _LOST.search(line):
-            place = header.places.get("pci.bus_id")
-            pci = canonical_pci(cells[place]) if place is not None else None
-            self._emit(_Lost(line, pci, ts), ts)
-        if _UNKNOWN.fullmatch(gpu_uuid):
-            if _LOST.search(line):
+        self._rows.settle(ts)
+        pci = canonical_pci(_cell(cells, header, "pci.bus_id"))
+        if LOST.search(line):
+            self._rows.emit(line, ts=ts, pci_bus_id=pci)
+        gpu_uuid = canonical_gpu_uuid(_cell(cells, header, "uuid"))
+        if gpu_uuid is None:
+            if LOST.search(line):
                 self._tally.parsed()
             else:
                 self._tally.quarantined("uuid is unknown", line)
             return
-        self._fill(line, cells, header=header, gpu=(gpu_uuid, ts))
-
-    def _fill(
-        self, line: str, cells: Sequence[str], *, header: _Header, gpu: tuple[str, datetime]
-    ) -> None:
-        index = header.places.get("index")
-        number = cells[index] if index is not None else ""
-        known = number.isascii() and number.isdecimal() and len(number) < 6
-        self.rows.touch(*gpu, node=self._node, gpu_index=int(number) if known else None)
-        broken: list[str] = []
-        for field, column in _METRIC_BY_FIELD.items():
-            if field not in header.places:
-                continue
-            cell = cells[header.places[field]]
-            if _UNKNOWN.fullmatch(cell):
-                continue
-            value = _number(cell, stated_unit=header.units[field])
-            if value is None:
-                broken.append(f"{field} is not a number")
-            elif not is_blank(value):
-                rule = self.rows.put(*gpu, metric=METRIC_BY_COLUMN[column], value=value)
-                broken += [rule] if rule else []
+        self._rows.touch(
+            gpu_uuid,
+            ts,
+            index=_cell(cells, header, "index"),
+            pci_bus_id=pci,
+            model=_cell(cells, header, "name"),
+        )
+        broken = self._fill(cells, header=header, gpu=(gpu_uuid, ts))
         if broken:
             self._tally.quarantined(broken[0], line)
         else:
             self._tally.parsed()
 
-    def lose(self, line: str) -> None:
-        """Keeps a line about a lost GPU until a row tells the time."""
-        self._tally.parsed()
-        self._waiting.append(_Lost(line, _device_handle(line), self._last_ts))
-
-    def _settle(self, ts: datetime) -> None:
-        self._last_ts = ts
-        for lost in self._waiting:
-            self._emit(lost, ts)
-        self._waiting.clear()
-
-    def _emit(self, lost: _Lost, ts: datetime | None) -> None:
-        self._events.append(
-            {
-                "node": self._node,
-                "ts": ts,
-                "kind": "off_bus",
-                "pci_bus_id": lost.pci_bus_id,
-                "line": lost.line,
-                "source": SOURCE,
-                "ingested_at": self._ingested_at,
-            }
-        )
-
-    def lost_gpus(self) -> Mapping[str, Any]:
-        """`raw/kernel_log` with the events, where there are any."""
-        for lost in self._waiting:
-            self._emit(lost, lost.after)
-        self._waiting.clear()
-        if not self._events:
-            return {}
-        return {RAW_KERNEL_LOG.asset_key: as_table(RAW_KERNEL_LOG, self._events)}
+    def _fill(
+        self, cells: Sequence[str], *, header: _Header, gpu: tuple[str, datetime]
+    ) -> list[str]:
+        """Puts the values of a row; the rules that some of them break."""
+        broken: list[str] = []
+        filled: set[str] = set()
+        fields = sorted(header.places.keys() & METRIC_BY_FIELD.keys(), key=_RANK.__getitem__)
+        for field in fields:
+            metric = METRIC_BY_FIELD[field]
+            text = cells[header.places[field]]
+            value = smi_value(text, metric, stated_unit=header.units[field])
+            if isinstance(value, str):
+                broken.append(f"{field} {value}")
+            elif value is not None and metric.column not in filled:
+                filled.add(metric.column)
+                rule = self._rows.put(*gpu, metric=metric, value=value)
+                broken += [rule] if rule else []
+        return broken
 
 
-def _header(line: str, *, origin: str) -> _Header:
+def _cell(cells: Sequence[str], header: _Header, field: str) -> str:
+    return cells[header.places[field]] if field in header.places else ""
+
+
+def _header(line: str, *, origin: str, has_ts: bool) -> _Header:
     """Reads the header; a name may come with its unit in brackets."""
     cells = _cells(line)
     names = _field_names(cells)
     units = [cell.partition(" [")[2].rstrip("]") for cell in cells]
-    for column in ("uuid", "timestamp"):
-        if column not in names:
-            _refuse_header(names, origin=origin, column=column)
+    if "timestamp" not in names and not has_ts:
+        _refuse_header(names, origin=origin, column="timestamp")
     places = {name: place for place, name in reversed(list(enumerate(names)))}
     return _Header(places, {name: units[at] for name, at in places.items()}, len(names), line)
 
@@ -298,7 +263,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _field_names(cells: Sequence[str]) -> list[str]:
-    names = [cell.partition(" [")[0].strip() for cell in cells]
+    names = [cell.partition(" [")[0].strip().lower() for cell in cells]
     return [_ALIASES.get(name, name) for name in names]
 
 
@@ -308,7 +273,8 @@ def _refuse_header(names: Sequence[str], *, origin: str, column: str) -> None:
     raise SourceError(
         f"{origin}: column {column!r} is missing from the header. Found: "
         f"{', '.join(names) or '(no header)'}{hint}. Query with "
-        f"--query-gpu=timestamp,index,uuid,... --format=csv and without noheader."
+        f"--query-gpu=timestamp,index,uuid,... --format=csv and without noheader; or name the "
+        f"file <node>__YYYY-MM-DDTHH-MM-SSZ.csv after the time (UTC) of the query."
     )
 
 
@@ -320,21 +286,3 @@ def _timestamp(cell: str, zone: ZoneInfo) -> datetime | None:
     micros = int((found[7] or "").ljust(6, "0"))
     local = wall_clock((year, month, day), (hour, minute, second), micros=micros)
     return None if local is None else to_utc(local, zone)
-
-
-def _number(cell: str, *, stated_unit: str) -> float | None:
-    """Reads `35 W`, `97 %`, `350.12`, `0x4`, `Yes`; the cell's unit goes before the header's."""
-    if cell.lower() in _FLAGS:
-        return _FLAGS[cell.lower()]
-    if _HEX.fullmatch(cell):
-        return float(int(cell, 16))
-    found = _NUMBER.fullmatch(cell)
-    if found is None:
-        return None
-    unit = (found["unit"] or stated_unit).lower()
-    return float(found["number"]) * _UNIT_SCALES.get(unit, 1.0)
-
-
-def _device_handle(line: str) -> str | None:
-    """The address in `device handle for GPU0000:8A:00.0`, which follows "GPU" without a space."""
-    return first_pci(re.sub(r"GPU ?(?=[0-9A-Fa-f]{4,8}:)", " ", line))

@@ -7,12 +7,12 @@ import re
 from typing import Final
 
 PCI_PATTERN: Final = (
-    r"(?:PCI:)?(?:(?P<domain>[0-9A-Fa-f]{4,8}):)?"
+    r"(?:[Pp][Cc][Ii]:)?(?:(?P<domain>[0-9A-Fa-f]{4,8}):)?"
     r"(?P<bus>[0-9A-Fa-f]{2}):(?P<device>[0-9A-Fa-f]{2})(?:\.(?P<function>[0-7]))?"
 )
 _WHOLE: Final = re.compile(PCI_PATTERN, re.ASCII)
 _WITHIN: Final = re.compile(
-    r"(?<![0-9A-Fa-f:])(?:PCI:)?[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}"
+    r"(?<![0-9A-Fa-f:])(?:[Pp][Cc][Ii]:)?[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}"
     r"(?:\.[0-7])?(?!:?[0-9A-Fa-f])",
     re.ASCII,
 )

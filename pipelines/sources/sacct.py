@@ -1,129 +1,186 @@
 """`sacct --parsable2` output to `raw/job_log`: one row per job and per step, as accounted.
 
-Other Slurm outputs (sinfo, scontrol, slurmrestd) are other formats, and attempts of a requeued
-job are told apart in `features`.
+Other Slurm outputs have their own modules (`slurm_json`, `slurm_queue`, ...), and attempts of a
+requeued job are told apart in `features`.
 """
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from io import BytesIO
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
-from zoneinfo import ZoneInfo
+from typing import BinaryIO, Final
 
-from features.errors import DataError
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from features.contracts import UTC_TIME
+from features.errors import SourceError
 from features.raw_tables import RAW_JOB_LOG
-from pipelines.sources.files import decode, read_bytes
-from pipelines.sources.hostlist import expand_hostlist
-from pipelines.sources.local_time import to_utc, zone_of
-from pipelines.sources.result import ReadTally, SourceResult, as_table, merge
-from pipelines.sources.sacct_records import (
-    Layout,
-    Record,
-    check_columns,
-    cut_records,
-    header_layout,
-)
+from pipelines.sources.field_values import PADDING
+from pipelines.sources.local_time import zone_of
+from pipelines.sources.result import ReadTally, SourceResult, merge
+from pipelines.sources.sacct_fast import decode_line, read_chunk
+from pipelines.sources.sacct_form import SacctForm
+from pipelines.sources.sacct_records import Layout, check_columns, header_layout
 
 SOURCE: Final = "sacct"
 
-JOB_STATES: Final = frozenset(
-    {
-        "BOOT_FAIL", "CANCELLED", "COMPLETED", "COMPLETING", "CONFIGURING", "DEADLINE",
-        "EXPEDITING", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
-        "PENDING", "POWER_UP_NODE", "PREEMPTED", "RECONFIG_FAIL", "REQUEUED",
-        "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD", "REVOKED",
-        "RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SUSPENDED",
-        "TIMEOUT", "UPDATE_DB",
-    }
-)  # fmt: skip
-"""Job states and flags of Slurm's job_state_string."""
+CHUNK_BYTES: Final = 32 * 1024 * 1024
+"""Bytes read at a time: about 250,000 records."""
 
-_JOB_ID: Final = re.compile(
-    r"(?P<job>\d{1,18}(?:_(?:\d{1,10}|\[[0-9,%:-]*(?:\.\.\.)?\])|\+\d{1,6})?)"
-    r"(?:\.(?P<step>[A-Za-z0-9_+-]{1,64}))?",
-    re.ASCII,
-)
-_EXIT_CODE: Final = re.compile(r"(?P<code>\d{1,9})(?::(?P<signal>\d{1,9}))?", re.ASCII)
-_LOCAL_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?", re.ASCII)
-_OFFSET_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:Z|[+-]\d\d:?\d\d)", re.ASCII)
-_EPOCH_TIME: Final = re.compile(r"\d{9,11}", re.ASCII)  # SLURM_TIME_FORMAT=%s
-_NO_VALUE: Final = frozenset({"", "Unknown", "None", "INVALID", "N/A", "NONE", "(null)"})
-_NO_NODES: Final = frozenset({*_NO_VALUE, "None assigned"})
-_GPUS: Final = re.compile(
-    r"(?:^|,)(?:gres[/:])?gpu(?::(?P<type>[^=:,()]*[^=:,()0-9][^=:,()]*))?[=:](?P<count>\d{1,9})",
-    re.ASCII,
-)
-_INDEXES: Final = re.compile(r"\([^()]*\)")
-_TIME_COLUMNS: Final = ("Submit", "Start", "End")
-_MOST_GPUS: Final = 10_000_000
+LONGEST_LINE: Final = 256 * 1024 * 1024
+"""No record is so long: a file with such a line is none of sacct's."""
+
+_NEWLINE: Final = 10
+_SEARCHED: Final = 65_536  # bytes at the end that nearly always hold a line's end
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
-class _RefusedError(Exception):
-    """A record breaks a rule; never leaves this module."""
+def stream_sacct(
+    path: Path,
+    *,
+    time_zone: str | None,
+    ingested_at: datetime,
+    delimiter: str | None = None,
+    columns: Sequence[str] | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Iterator[SourceResult]:
+    """Reads saved accounting output piece by piece.
+
+    Args:
+        path: The file.
+        time_zone: Zone of slurmdbd's clock; sacct prints no offset. None: not known, which is an
+            error as soon as a time without an offset is met.
+        ingested_at: When it is read, UTC.
+        delimiter: What stands between fields; None: as the header tells (`|` without header).
+        columns: Column names of output without a header (`--noheader`).
+        chunk_bytes: Bytes read at a time; the rows do not depend on it.
+
+    Yields:
+        `raw/job_log` in file order, each part with its own account.
+
+    Raises:
+        SourceError: The file cannot be read or is no output of sacct, there is no such time zone,
+            or a time is ambiguous for want of one.
+    """
+    try:
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            seekable: BinaryIO = file if file.seekable() and size else BytesIO(file.read())
+            yield from _stream(
+                seekable,
+                origin=str(path),
+                chunk_bytes=min(chunk_bytes, size + 1) if size else chunk_bytes,
+                time_zone=time_zone,
+                ingested_at=ingested_at,
+                delimiter=delimiter,
+                columns=columns,
+            )
+    except OSError as error:
+        raise SourceError(
+            f"{path} cannot be read: {error.strerror or error}. Check that it exists, is a "
+            f"file, and that this user may read it."
+        ) from error
 
 
 def parse_sacct(
     data: bytes | str,
     *,
     origin: str,
-    time_zone: str,
+    time_zone: str | None,
     ingested_at: datetime,
     delimiter: str | None = None,
     columns: Sequence[str] | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
 ) -> SourceResult:
     """Reads accounting output.
 
     Args:
         data: The text; bytes that are not UTF-8 become U+FFFD.
         origin: File or address, for quarantine and counts.
-        time_zone: Zone of slurmdbd's clock; sacct prints no offset.
+        time_zone: See `stream_sacct`.
         ingested_at: When it is read, UTC.
-        delimiter: What stands between fields; None: as the header tells (`|` without header).
-        columns: Column names of output without a header (`--noheader`).
+        delimiter: See `stream_sacct`.
+        columns: See `stream_sacct`.
+        chunk_bytes: See `stream_sacct`.
 
     Returns:
         `raw/job_log`. A record with a delimiter or line break inside a field is repaired where
         only one reading makes sense, else quarantined.
 
     Raises:
-        SourceError: There is no such time zone, or column JobID or State is missing.
+        SourceError: There is no such time zone, column JobID or State is missing, or a time is
+            ambiguous for want of a zone.
     """
-    zone = zone_of(time_zone, origin=origin)
-    lines = [line.removesuffix("\r") for line in _lines(data)]
-    tally = ReadTally(table=RAW_JOB_LOG.asset_key, source=SOURCE, origin=origin)
-    tally.read(len(lines))
-    layout, start = _layout(lines, origin=origin, delimiter=delimiter, columns=columns)
-    header = lines[start - 1] if start else None
-    body = [line for line in lines[start:] if line.strip() and line != header]
-    tally.skipped(len(lines) - len(body))  # blanks, comments, the header and its repeats
-    rows = []
-    for record in cut_records(body, layout, is_valid=_is_valid):
-        try:
-            rows.append(_row(record, zone) | {"source": SOURCE, "ingested_at": ingested_at})
-            tally.parsed(record.n_lines)
-        except _RefusedError as refused:
-            tally.quarantined(str(refused), record.text, count=record.n_lines)
-    return tally.result({RAW_JOB_LOG.asset_key: as_table(RAW_JOB_LOG, rows)})
+    return merge(
+        parse_sacct_parts(
+            data.encode("utf-8", errors="replace") if isinstance(data, str) else data,
+            origin=origin,
+            time_zone=time_zone,
+            ingested_at=ingested_at,
+            delimiter=delimiter,
+            columns=columns,
+            chunk_bytes=chunk_bytes,
+        )
+    )
+
+
+def parse_sacct_parts(
+    data: bytes,
+    *,
+    origin: str,
+    time_zone: str | None,
+    ingested_at: datetime,
+    delimiter: str | None = None,
+    columns: Sequence[str] | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Iterator[SourceResult]:
+    """Reads accounting output piece by piece.
+
+    Args:
+        data: The text.
+        origin: See `parse_sacct`.
+        time_zone: See `stream_sacct`.
+        ingested_at: When it is read, UTC.
+        delimiter: See `stream_sacct`.
+        columns: See `stream_sacct`.
+        chunk_bytes: See `stream_sacct`.
+
+    Yields:
+        `raw/job_log` in order, each part with its own account.
+
+    Raises:
+        SourceError: See `parse_sacct`.
+    """
+    yield from _stream(
+        BytesIO(data),
+        origin=origin,
+        chunk_bytes=min(chunk_bytes, len(data) + 1),
+        time_zone=time_zone,
+        ingested_at=ingested_at,
+        delimiter=delimiter,
+        columns=columns,
+    )
 
 
 def read_sacct(
     paths: Iterable[Path],
     *,
-    time_zone: str,
+    time_zone: str | None,
     ingested_at: datetime,
     delimiter: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> SourceResult:
-    """Reads saved accounting output.
+    """Reads saved accounting output whole.
 
     Args:
         paths: Files.
-        time_zone: Zone of slurmdbd's clock.
+        time_zone: See `stream_sacct`.
         ingested_at: When they are read, UTC.
-        delimiter: See `parse_sacct`.
-        columns: See `parse_sacct`.
+        delimiter: See `stream_sacct`.
+        columns: See `stream_sacct`.
 
     Returns:
         `raw/job_log` of all files.
@@ -132,169 +189,120 @@ def read_sacct(
         SourceError: A file cannot be read or is no output of sacct.
     """
     return merge(
-        parse_sacct(
-            read_bytes(path),
-            origin=str(path),
-            time_zone=time_zone,
-            ingested_at=ingested_at,
-            delimiter=delimiter,
-            columns=columns,
+        chain.from_iterable(
+            stream_sacct(
+                path,
+                time_zone=time_zone,
+                ingested_at=ingested_at,
+                delimiter=delimiter,
+                columns=columns,
+            )
+            for path in paths
         )
-        for path in paths
     )
 
 
-def _lines(data: bytes | str) -> list[str]:
-    lines = (data if isinstance(data, str) else decode(data)).split("\n")
-    if not lines[-1]:
-        lines.pop()
-    return lines
+class _Text:
+    """Text that is read from any place on, as arrays with room for whole words at the end."""
+
+    def __init__(self, file: BinaryIO, *, origin: str, chunk_bytes: int) -> None:
+        self._file = file
+        self._origin = origin
+        self._chunk_bytes = chunk_bytes
+        self._room = np.empty(0, np.uint8)
+        self.at = 0
+
+    def lines(self, wish: int) -> tuple[npt.NDArray[np.uint8], bool]:
+        """Whole lines from `at` on, about `wish` bytes of them, and whether more follow.
+
+        The lines given before are void: their memory is used again.
+        """
+        while True:
+            if self._room.size < wish + PADDING:
+                self._room = np.empty(wish + PADDING, np.uint8)
+            buffer = self._room
+            self._file.seek(self.at)
+            size = _fill(self._file, buffer.data[:wish])
+            if size < wish:
+                return buffer[: size + PADDING], False
+            ends = np.flatnonzero(buffer[max(0, size - _SEARCHED) : size] == _NEWLINE)
+            if not ends.size and size > _SEARCHED:
+                ends = np.flatnonzero(buffer[:size] == _NEWLINE) - (size - _SEARCHED)
+            if ends.size:
+                end = int(max(0, size - _SEARCHED) + ends[-1]) + 1
+                return buffer[: end + PADDING], True
+            wish = self.longer(wish)
+
+    def longer(self, wish: int) -> int:
+        """More bytes to read, where `wish` did not hold one whole record."""
+        if wish > LONGEST_LINE:
+            raise SourceError(
+                f"{self._origin}: a line or record has more than {LONGEST_LINE} bytes; this is no "
+                f"output of sacct --parsable2. Check which file this is."
+            )
+        return wish * 2
 
 
-def _layout(
-    lines: Sequence[str],
+def _fill(file: BinaryIO, view: memoryview) -> int:
+    """Reads until the view is full or the file ends."""
+    n_read = 0
+    while n_read < len(view) and (got := file.readinto(view[n_read:])):  # type: ignore[attr-defined]
+        n_read += got
+    return n_read
+
+
+def _stream(
+    file: BinaryIO,
     *,
     origin: str,
+    chunk_bytes: int,
+    time_zone: str | None,
+    ingested_at: datetime,
     delimiter: str | None,
     columns: Sequence[str] | None,
-) -> tuple[Layout, int]:
-    """The layout, and the number of lines up to the first record."""
+) -> Iterator[SourceResult]:
+    zone = zone_of(time_zone, origin=origin) if time_zone is not None else None
+    text = _Text(file, origin=origin, chunk_bytes=chunk_bytes)
+    tally = ReadTally(table=RAW_JOB_LOG.asset_key, source=SOURCE, origin=origin)
+    if file.read(len(_BYTE_ORDER_MARK)) == _BYTE_ORDER_MARK:
+        text.at = len(_BYTE_ORDER_MARK)
     if columns is not None:
         check_columns(columns, origin=origin)
-        return Layout(tuple(columns), delimiter or "|"), 0
-    for at, line in enumerate(lines):
+        form = SacctForm(Layout(tuple(columns), delimiter or "|"), None, zone, origin)
+    else:
+        header = _past_header(file, text, tally)
+        layout = header_layout(header, origin=origin, delimiter=delimiter)
+        form = SacctForm(layout, header, zone, origin)
+    wish, more_follows = chunk_bytes, True
+    while more_follows:
+        buffer, more_follows = text.lines(wish)
+        chunk = read_chunk(buffer, form, tally, more_follows=more_follows)
+        yield from _results(chunk.frames, tally, ingested_at)
+        text.at += chunk.n_used
+        wish = chunk_bytes if chunk.n_used else text.longer(wish)
+        tally = ReadTally(table=RAW_JOB_LOG.asset_key, source=SOURCE, origin=origin)
+
+
+def _past_header(file: BinaryIO, text: _Text, tally: ReadTally) -> str:
+    """Skips to the first line that is neither blank nor a comment, and gives it."""
+    file.seek(text.at)
+    while data := file.readline(LONGEST_LINE):
+        tally.read()
+        tally.skipped()
+        line = decode_line(data)
         if line.strip() and not line.startswith("#"):
-            return header_layout(line, origin=origin, delimiter=delimiter), at + 1
-    return header_layout("", origin=origin, delimiter=delimiter), 0
+            text.at = file.tell()
+            return line
+    return ""
 
 
-def _is_valid(fields: Mapping[str, str]) -> bool:
-    """Whether the fields that have a form of their own have it."""
-    try:
-        _job_and_step(fields["JobID"])
-        _state(fields["State"])
-        _exit(fields.get("ExitCode", ""))
-        for column in _TIME_COLUMNS:
-            _time(column, fields.get(column, ""), _UTC)
-        _nodes(fields.get("NodeList", ""))
-    except _RefusedError:
-        return False
-    return True
-
-
-_UTC: Final = ZoneInfo("UTC")
-
-
-def _row(record: Record, zone: ZoneInfo) -> dict[str, Any]:
-    if record.fields is None:
-        raise _RefusedError(record.rule)
-    fields = record.fields
-    job_id, step = _job_and_step(fields["JobID"])
-    code, signal = _exit(fields.get("ExitCode", ""))
-    times = {column: _time(column, fields.get(column, ""), zone) for column in _TIME_COLUMNS}
-    return {
-        "job_id": job_id,
-        "step": step,
-        "job_name": fields.get("JobName") or None,
-        "user": fields.get("User") or None,
-        "partition": fields.get("Partition") or None,
-        "state": _state(fields["State"]),
-        "exit_code": code,
-        "exit_signal": signal,
-        "filed_at": times["Submit"] or times["Start"] or times["End"],
-        "submit": times["Submit"],
-        "start": times["Start"],
-        "end": times["End"],
-        "nodes": _nodes(fields.get("NodeList", "")),
-        "n_gpus": _gpus(fields),
-    }
-
-
-def _job_and_step(text: str) -> tuple[str, str | None]:
-    """Cuts `123_4.batch` into job `123_4` and step `batch`."""
-    found = _JOB_ID.fullmatch(text.strip())
-    if found is None:
-        raise _RefusedError("JobID is not a job id")
-    return found["job"], found["step"]
-
-
-def _state(text: str) -> str:
-    """The state without its detail: `CANCELLED by 123` is CANCELLED."""
-    words = text.split()
-    state = words[0].rstrip("+").upper() if words else ""
-    is_detailed = len(words) == 1 or (len(words) == 3 and words[1] == "by")
-    if state not in JOB_STATES or not is_detailed:
-        raise _RefusedError("State is not a state of a Slurm job")
-    return state
-
-
-def _exit(text: str) -> tuple[int | None, int | None]:
-    """Cuts `1:9` into exit code and signal."""
-    if text.strip() in _NO_VALUE:
-        return None, None
-    found = _EXIT_CODE.fullmatch(text.strip())
-    if found is None:
-        raise _RefusedError("ExitCode is not code:signal")
-    return int(found["code"]), int(found["signal"]) if found["signal"] else None
-
-
-def _time(column: str, text: str, zone: ZoneInfo) -> datetime | None:
-    """Reads a time; a local one is in `zone`, and one that is not known is null."""
-    word = text.strip()
-    if word in _NO_VALUE:
-        return None
-    moment: datetime | None = None
-    try:
-        if _LOCAL_TIME.fullmatch(word):
-            moment = to_utc(datetime.fromisoformat(word), zone)
-        elif _OFFSET_TIME.fullmatch(word):
-            moment = datetime.fromisoformat(word).astimezone(UTC)
-        elif _EPOCH_TIME.fullmatch(word):
-            moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=int(word))
-    except (ValueError, OverflowError):
-        moment = None
-    if moment is None:
-        raise _RefusedError(f"{column} is not a time")
-    return moment
-
-
-def _nodes(text: str) -> list[str] | None:
-    if text.strip() in _NO_NODES:
-        return None
-    try:
-        return list(_expanded(text.strip()))
-    except DataError as error:
-        raise _RefusedError("NodeList is not a hostlist") from error
-
-
-@lru_cache(maxsize=1024)
-def _expanded(text: str) -> tuple[str, ...]:
-    """Steps repeat the hostlist of their job."""
-    return tuple(expand_hostlist(text))
-
-
-def _gpus(fields: Mapping[str, str]) -> int | None:
-    """GPUs allocated in all.
-
-    What was asked for (ReqTRES) stands in only where the output has no column of what was
-    given. A filled list without GPUs means none; an empty one means unknown.
-    """
-    for column in ("AllocTRES", "AllocGRES", "ReqTRES"):
-        if column in fields:
-            text = _INDEXES.sub("", fields[column].strip())
-            return None if text in _NO_VALUE else _count_gpus(text)
-    return None
-
-
-def _count_gpus(text: str) -> int:
-    """Counts `gres/gpu=8`, `gres/gpu:h100=8`, `gres:gpu:8`; the total goes before its types."""
-    total, typed = None, 0
-    for found in _GPUS.finditer(text):
-        if found["type"]:
-            typed += int(found["count"])
-        else:
-            total = (total or 0) + int(found["count"])
-    count = typed if total is None else total
-    if count > _MOST_GPUS:
-        raise _RefusedError(f"more than {_MOST_GPUS} GPUs")
-    return count
+def _results(
+    frames: Iterator[pl.DataFrame], tally: ReadTally, ingested_at: datetime
+) -> Iterator[SourceResult]:
+    """One result per frame; the account of all comes with the first."""
+    for at, frame in enumerate(frames):
+        stamped = frame.with_columns(
+            pl.lit(SOURCE).alias("source"), pl.lit(ingested_at, UTC_TIME).alias("ingested_at")
+        ).select(RAW_JOB_LOG.schema.names())
+        tables = {RAW_JOB_LOG.asset_key: stamped}
+        yield SourceResult(tables) if at else tally.result(tables)

@@ -3,25 +3,32 @@
 sacct escapes nothing, so a job may be called `a | grep b`. What fields mean is in `sacct`.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import combinations_with_replacement
 from typing import Final
 
 from features.errors import SourceError
 
-FREE_TEXT: Final = frozenset(
+_USERS_TEXT: Final = frozenset(
     {
-        "JobName", "Comment", "AdminComment", "SystemComment", "SubmitLine", "WorkDir",
-        "Constraints", "Reason", "Container", "Extra", "WCKey", "Account", "Reservation",
+        "JobName", "Comment", "SubmitLine", "WorkDir", "AdminComment", "SystemComment", "Extra",
+        "Container",
     }
 )  # fmt: skip
-"""Columns whose text users choose: only these can hold a delimiter or a line break."""
+_SITES_TEXT: Final = frozenset({"Account", "Constraints", "Reason", "Reservation", "WCKey"})
+
+FREE_TEXT: Final = _USERS_TEXT | _SITES_TEXT
+"""Columns whose text people choose: only these can hold a delimiter or a line break."""
 
 MANDATORY: Final = ("JobID", "State")
 
 _MOST_LINES: Final = 100  # lines that one record may be broken over
+_MOST_READINGS: Final = 500
+_JOB_START: Final = re.compile(r"\d+[_+.\d\[]*", re.ASCII)
 _HEADER_START: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*(?P<delimiter>[^A-Za-z0-9_]+)", re.ASCII)
 _KNOWN_COLUMNS: Final = (
     "JobID", "JobIDRaw", "JobName", "User", "Partition", "State", "ExitCode", "Submit", "Start",
@@ -49,6 +56,17 @@ class Layout:
         if self.is_closed and len(fields) > 1 and not fields[-1].strip():
             fields.pop()
         return fields
+
+    @property
+    def may_trail(self) -> bool:
+        """Whether the last field may hold line breaks, so that whole lines may go on."""
+        return not self.is_closed and self.columns[-1] in FREE_TEXT
+
+    def ends_closed(self, line: str, n_delimiters: int) -> bool:
+        """Whether a text that ends with `line` ends with the delimiter that closes a record."""
+        if not self.is_closed or not n_delimiters:
+            return False
+        return not line.rpartition(self.delimiter)[2].strip()
 
 
 @dataclass(frozen=True)
@@ -121,7 +139,11 @@ def check_columns(columns: Sequence[str], *, origin: str) -> None:
 
 
 def cut_records(
-    lines: Sequence[str], layout: Layout, *, is_valid: Callable[[Mapping[str, str]], bool]
+    lines: Sequence[str],
+    layout: Layout,
+    *,
+    is_valid: Callable[[Mapping[str, str]], bool],
+    more_follows: bool = False,
 ) -> Iterator[Record]:
     """Cuts lines into records.
 
@@ -132,66 +154,136 @@ def cut_records(
         lines: The lines after the header.
         layout: How they are laid out.
         is_valid: Whether a candidate's checkable fields (job id, state, times) make sense.
+        more_follows: Whether these are not the last lines: then the last record is left uncut
+            where lines that are not here could still belong to it.
 
     Yields:
-        Records and refused text; their lines add up to `lines`.
+        Records and refused text; their lines add up to `lines`, less those left uncut.
     """
+    counts = [line.count(layout.delimiter) for line in lines]
     at = 0
     while at < len(lines):
-        record = _next_record(lines, at, layout, is_valid)
+        n_lines, is_open = _extent(lines, counts, at, layout, is_valid)
+        if is_open and more_follows:
+            return
+        record = _record(lines[at : at + n_lines], layout, is_valid)
         yield record
         at += record.n_lines
 
 
-def _next_record(
+def _extent(
     lines: Sequence[str],
+    counts: Sequence[int],
     at: int,
     layout: Layout,
     is_valid: Callable[[Mapping[str, str]], bool],
-) -> Record:
+) -> tuple[int, bool]:
+    """How many lines the record at `at` takes, and whether only the end of the lines ended it."""
     width = len(layout.columns)
-    text = lines[at]
-    fields = layout.split(text)
-    n_lines = 1
-    while len(fields) < width and at + n_lines < len(lines) and n_lines < _MOST_LINES:
-        following = layout.split(lines[at + n_lines])
-        if len(following) >= width and is_valid(dict(zip(layout.columns, following, strict=False))):
-            break  # a whole record: what came before it is torn off, not continued
-        text = f"{text}\n{lines[at + n_lines]}"
-        fields = layout.split(text)
+    n_delimiters, n_lines = 0, 0
+    while n_lines < _MOST_LINES:
+        if at + n_lines == len(lines):
+            return n_lines, True
+        line = lines[at + n_lines]
+        if n_lines and counts[at + n_lines] >= width - 1:
+            fields = layout.split(line)
+            if len(fields) >= width and is_valid(dict(zip(layout.columns, fields, strict=False))):
+                return n_lines, False  # a whole record: what came before it is torn off
+        n_delimiters += counts[at + n_lines]
         n_lines += 1
+        if n_delimiters - layout.ends_closed(line, n_delimiters) >= width - 1:
+            return (
+                _trail(lines, counts, at, n_lines, layout) if layout.may_trail else (n_lines, False)
+            )
+    return n_lines, False
+
+
+def _trail(
+    lines: Sequence[str], counts: Sequence[int], at: int, n_lines: int, layout: Layout
+) -> tuple[int, bool]:
+    """Adds the lines that a line break in the last field of a record has torn off."""
+    is_first_id = layout.columns[0] == "JobID"
+    while n_lines < _MOST_LINES:
+        if at + n_lines == len(lines):
+            return n_lines, True
+        line = lines[at + n_lines]
+        begins = is_first_id and _JOB_START.match(line.partition(layout.delimiter)[0])
+        if counts[at + n_lines] >= len(layout.columns) - 1 or begins:
+            return n_lines, False
+        n_lines += 1
+    return n_lines, False
+
+
+def _record(
+    lines: Sequence[str], layout: Layout, is_valid: Callable[[Mapping[str, str]], bool]
+) -> Record:
+    """Makes a record of its lines, or says why they are none."""
+    width = len(layout.columns)
+    text = "\n".join(lines)
+    fields = layout.split(text)
     if len(fields) > width:
         repaired = _repair(fields, layout, is_valid)
         if repaired is not None:
-            return Record(repaired, None, text, n_lines)
+            return Record(repaired, None, text, len(lines))
         rule = "delimiter inside a field, and which field cannot be told"
     elif len(fields) == width:
         record = dict(zip(layout.columns, fields, strict=True))
-        if n_lines == 1 or is_valid(record):
-            return Record(record, None, text, n_lines)
+        if len(lines) == 1 or is_valid(record):
+            return Record(record, None, text, len(lines))
         rule = "broken over several lines in a way that cannot be mended"
     else:
         rule = "too few fields"
-    return Record(None, f"{rule} (the header has {width})", lines[at])
+    return Record(None, f"{rule} (the header has {width})", lines[0])
 
 
 def _repair(
     fields: Sequence[str], layout: Layout, is_valid: Callable[[Mapping[str, str]], bool]
 ) -> Mapping[str, str] | None:
-    """Gives the surplus fields back to a free-text column, if only one reading makes sense."""
+    """Gives surplus fields back to free-text columns, if only one reading makes sense.
+
+    Readings are tried in order of how likely they are: one text that a user chose, several of
+    them (a job's name stands in its submit line too), then those that a site chose.
+    """
     surplus = len(fields) - len(layout.columns)
-    candidates: list[Mapping[str, str]] = []
-    for place, column in enumerate(layout.columns):
-        if column not in FREE_TEXT:
-            continue
-        whole = layout.delimiter.join(fields[place : place + surplus + 1])
-        mended = [*fields[:place], whole, *fields[place + surplus + 1 :]]
-        record = dict(zip(layout.columns, mended, strict=True))
-        if is_valid(record):
-            candidates.append(record)
     wanted = [column for column in layout.columns if column in USED_COLUMNS]
-    readings = {tuple(record[column] for column in wanted) for record in candidates}
-    return candidates[0] if len(readings) == 1 else None
+    # Of a name that stands twice the last counts, as it does in a record.
+    places = {column: at for at, column in enumerate(layout.columns)}
+    users = sorted(places[column] for column in _USERS_TEXT if column in places)
+    sites = sorted(places[column] for column in _SITES_TEXT if column in places)
+    stages = [
+        ({at: surplus} for at in users),
+        _shares(users, surplus),
+        ({at: surplus} for at in sites),
+        _shares(sorted([*users, *sites]), surplus),
+    ]
+    for stage in stages:
+        readings: dict[tuple[str, ...], Mapping[str, str]] = {}
+        for extra in stage:
+            record = _read_as(fields, layout, extra)
+            if is_valid(record):
+                readings.setdefault(tuple(record[column] for column in wanted), record)
+        if readings:
+            return next(iter(readings.values())) if len(readings) == 1 else None
+    return None
+
+
+def _shares(places: Sequence[int], surplus: int) -> Iterator[dict[int, int]]:
+    """Every way to share the surplus among columns; none where there are very many."""
+    if not places or math.comb(len(places) + surplus - 1, surplus) > _MOST_READINGS:
+        return
+    for chosen in combinations_with_replacement(places, surplus):
+        yield {at: chosen.count(at) for at in set(chosen)}
+
+
+def _read_as(fields: Sequence[str], layout: Layout, extra: Mapping[int, int]) -> Mapping[str, str]:
+    """The record where some columns take more than one field."""
+    record: dict[str, str] = {}
+    at = 0
+    for place, column in enumerate(layout.columns):
+        end = at + 1 + extra.get(place, 0)
+        record[column] = layout.delimiter.join(fields[at:end])
+        at = end
+    return record
 
 
 USED_COLUMNS: Final = frozenset(

@@ -4,15 +4,20 @@ Formats and field names are not known here; duplicates of whole rows are left to
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from features.contracts import UTC_TIME
 from features.raw_tables import RAW_GPU_TELEMETRY
-from features.telemetry_metrics import Metric
+from features.telemetry_metrics import METRICS, Metric
 from pipelines.sources.result import as_table
+from pipelines.sources.telemetry_sightings import Sight
 
 TELEMETRY: Final = RAW_GPU_TELEMETRY.asset_key
 
@@ -82,6 +87,53 @@ class TelemetryRows:
     def frame(self) -> pl.DataFrame:
         """The rows so far, as `raw/gpu_telemetry`."""
         return as_table(RAW_GPU_TELEMETRY, list(self._rows.values()))
+
+
+def telemetry_frame(
+    sights: Sequence[Sight],
+    columns: Mapping[str, npt.NDArray[np.float64]],
+    *,
+    source: str,
+    ingested_at: datetime,
+) -> pl.DataFrame:
+    """Puts sights and columns of readings together.
+
+    Args:
+        sights: Who and where, one per row.
+        columns: Values by metric column, one per row; NaN: unknown.
+        source: Kind of source.
+        ingested_at: When it was read, UTC.
+
+    Returns:
+        `raw/gpu_telemetry`; metrics without a column are null.
+    """
+    told = [
+        pl.Series("gpu_uuid", [sight.gpu_uuid for sight in sights], pl.String),
+        pl.Series("ts", [sight.ts_us for sight in sights], pl.Int64),
+        pl.Series("node", [sight.node for sight in sights], pl.String),
+        pl.Series("gpu_index", [sight.slot for sight in sights], pl.String),
+        *(pl.Series(name, values) for name, values in columns.items()),
+    ]
+    about = {
+        "source": pl.lit(source).alias("source"),
+        "ingested_at": pl.lit(ingested_at, UTC_TIME).alias("ingested_at"),
+    }
+    known = {series.name for series in told}
+    # One query for all columns: each by itself would take longer than reading a page.
+    return pl.DataFrame(told).select(
+        about.get(name) if name in about else (_TAKEN if name in known else _ABSENT)[name]
+        for name in _ABSENT
+    )
+
+
+_ABSENT: Final = {
+    name: pl.lit(None, dtype).alias(name) for name, dtype in RAW_GPU_TELEMETRY.schema.items()
+}
+_METRICS: Final = {metric.column for metric in METRICS}
+_TAKEN: Final = {
+    name: (pl.col(name).fill_nan(None) if name in _METRICS else pl.col(name)).cast(dtype)
+    for name, dtype in RAW_GPU_TELEMETRY.schema.items()
+}
 
 
 def range_rule(metric: Metric, value: float) -> str | None:

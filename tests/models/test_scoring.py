@@ -58,6 +58,15 @@ def test_a_score_is_the_models_own(matrix, served, model) -> None:
     assert scores["model_version"].unique().to_list() == ["gpu-failure-6h/1"]
 
 
+def test_a_score_depends_on_no_other_row_of_the_batch(matrix, served) -> None:
+    whole = score_gpus(matrix, [served])
+    rack = matrix.filter(pl.col("node") == matrix["node"][0]).reverse()
+    alone = score_gpus(rack, [served])
+    scores = dict(whole.select("entity_id", "score").iter_rows())
+    assert alone.height == 4
+    assert all(scores[gpu] == score for gpu, score in alone.select("entity_id", "score").rows())
+
+
 def test_a_gpu_without_telemetry_has_no_score_and_says_why(matrix, served) -> None:
     scores = score_gpus(without_telemetry(matrix, ["gpu-00"]), [served])
     row = scores.row(0, named=True)

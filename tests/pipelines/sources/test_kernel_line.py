@@ -54,6 +54,28 @@ def utc(*parts):
             "n1",
         ),
         ("Feb 30 00:00:00 n1 kernel: ", None, "n1"),
+        ("Dec 31 2024 23:59:01 n1 kernel: ", utc(2024, 12, 31, 22, 59, 1), "n1"),
+        ("<4>1 2025-01-21T04:41:44.5Z n1 kernel - - - ", utc(2025, 1, 21, 4, 41, 44, 500_000),
+         "n1"),
+        ('<4>1 2025-01-21T04:41:44+01:00 n1 kernel 7 ID [a@1 b="c\\]"] \ufeff',
+         utc(2025, 1, 21, 3, 41, 44), "n1"),
+        ("<4>1 - - kernel - - - ", None, None),
+        ("Sun 2025-10-26 02:30:00 CEST n1 kernel: ", utc(2025, 10, 26, 0, 30), "n1"),
+        ("Sun 2025-10-26 02:30:00 CET n1 kernel: ", utc(2025, 10, 26, 1, 30), "n1"),
+        ("Sun 2025-10-26 02:30:00 PST n1 kernel: ", None, "n1"),
+        ("2025-01-21 04:41:44 +0100 n1 kernel: ", utc(2025, 1, 21, 3, 41, 44), "n1"),
+        ("1737434504.250000 n1 kernel: ", utc(2025, 1, 21, 4, 41, 44, 250_000), "n1"),
+        ("[Feb 25 2025 13:59:45] ", utc(2025, 2, 25, 12, 59, 45), None),
+        ("[2025-02-25 13:59:45] ", utc(2025, 2, 25, 12, 59, 45), None),
+        ("<4>[    5.100000] ", None, None),
+        ("[    5.100000,T123] ", None, None),
+        ("n1 kernel: [    5.100000] ", None, "n1"),
+        ("kern  :err   : [Mon Oct 29 12:07:39 2018] ", utc(2018, 10, 29, 11, 7, 39), None),
+        ("0001-01-01T00:00:00Z n1 kernel: ", None, "n1"),
+        ("1970-01-01T00:00:05Z n1 kernel: ", None, "n1"),
+        ("9999-12-31T23:59:59Z n1 kernel: ", None, "n1"),
+        ("2026-01-03T00:00:00Z n1 kernel: ", None, "n1"),
+        ("2026-01-02T00:00:00Z n1 kernel: ", utc(2026, 1, 2), "n1"),
     ],
 )  # fmt: skip
 def test_the_prefix_goes_and_its_time_and_host_stay(prefix, ts, host):
@@ -89,6 +111,25 @@ def test_journal_entries_are_read_as_json():
     }
     line = split_line(json.dumps(entry), clock=CLOCK)
     assert (line.ts, line.host, line.message) == (utc(2026, 1, 1, 0, 0, 0, 1), "n1", MESSAGE)
+
+
+def test_a_journal_message_of_bytes_is_its_text():
+    entry = {"__REALTIME_TIMESTAMP": "1767225600000000", "MESSAGE": [*MESSAGE.encode(), 255]}
+    line = split_line(json.dumps(entry), clock=CLOCK)
+    assert (line.message, line.text) == (MESSAGE + "\ufffd",) * 2
+
+
+@pytest.mark.parametrize("host", ["n1\x1b[31m", "n\n1", "", "a b", "n\u0131"])
+def test_a_host_that_a_terminal_would_obey_is_no_host(host):
+    entry = {"__REALTIME_TIMESTAMP": "1767225600000000", "_HOSTNAME": host, "MESSAGE": MESSAGE}
+    assert split_line(json.dumps(entry), clock=CLOCK).host is None
+
+
+def test_a_container_runtimes_entry_holds_a_line_with_its_own_prefix():
+    entry = {"log": f"n1 kernel: {MESSAGE}\n", "stream": "stdout", "time": "2025-01-21T04:41:44.5Z"}
+    line = split_line(json.dumps(entry), clock=CLOCK)
+    assert (line.ts, line.host) == (utc(2025, 1, 21, 4, 41, 44, 500_000), "n1")
+    assert line.message == MESSAGE
 
 
 @pytest.mark.parametrize(

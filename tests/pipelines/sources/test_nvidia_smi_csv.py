@@ -16,9 +16,14 @@ DIFFERS = "differs from an earlier line of the same GPU and moment"
 ROW = f"{AT}, 0, GPU-a, 00000000:01:00.0, 35.12 W"
 
 
-def parse(*lines, zone="UTC"):
+def parse(*lines, zone="UTC", ts=None):
     return parse_nvidia_smi_csv(
-        "\n".join(lines) + "\n", origin="n1.csv", time_zone=zone, ingested_at=NOW, node="n1"
+        "\n".join(lines) + "\n",
+        origin="n1.csv",
+        time_zone=zone,
+        ingested_at=NOW,
+        node="n1",
+        ts=ts,
     )
 
 
@@ -133,7 +138,7 @@ def test_appended_output_repeats_its_header():
 def test_a_driver_that_failed_before_the_first_header_stops_nothing():
     result = parse("NVIDIA-SMI has failed because it could not talk to the driver", HEADER, ROW)
     assert rows(result, "gpu_uuid") == [("GPU-a",)]
-    assert rules(result) == {"comes before any header": 1}
+    assert rules(result) == {"nvidia-smi itself could not work": 1}
 
 
 @pytest.mark.parametrize(
@@ -155,3 +160,31 @@ def test_the_name_of_the_file_gives_the_node(tmp_path):
     path.write_text(f"{HEADER}\n{ROW}\n")
     result = read_nvidia_smi_csv([path], time_zone="UTC", ingested_at=NOW)
     assert rows(result, "node") == [("gpu016",)]
+
+
+def test_output_of_nothing_but_a_failure_is_read_and_shows_no_gpu():
+    result = parse("Failed to initialize NVML: Driver/library version mismatch", ts=NOW)
+    assert result.table("raw/gpu_telemetry").is_empty()
+    assert rules(result) == {"nvidia-smi itself could not work": 1}
+    coverage = result.table("raw/coverage").select("entity_id", "start").rows()
+    assert coverage == [("n1", NOW)]
+
+
+def test_a_time_in_the_files_name_stands_in_for_a_missing_field(tmp_path):
+    path = tmp_path / "n4__2026-01-05T00-05-00Z.csv"
+    path.write_text("uuid, name, pci.bus_id, index, pstate, fan.speed [%]\n"
+                    "GPU-a, NVIDIA A10, 00000000:01:00.0, 2, P8, 38 %\n")  # fmt: skip
+    result = read_nvidia_smi_csv([path], time_zone="UTC", ingested_at=NOW)
+    columns = ("node", "ts", "gpu_index", "performance_state", "fan_speed_pct")
+    assert rows(result, *columns) == [("n4", datetime(2026, 1, 5, 0, 5, tzinfo=UTC), 2, 8, 38.0)]
+    seen = result.table("raw/inventory")
+    assert seen.select("gpu_uuid", "slot", "pci_bus_id", "model").rows() == [
+        ("GPU-a", "2", "00000000:01:00.0", "NVIDIA A10")
+    ]
+
+
+def test_of_two_fields_of_a_metric_the_first_known_one_counts():
+    header = "timestamp, uuid, power.draw.instant [W], power.draw [W]"
+    line = "2026/01/05 00:05:00.000, GPU-a, 90.00 W, {}"
+    assert rows(parse(header, line.format("80.00 W")), "power_w") == [(80.0,)]
+    assert rows(parse(header, line.format("[N/A]")), "power_w") == [(90.0,)]

@@ -113,9 +113,34 @@ def test_nvidia_smi_files_without_a_timestamp_are_one_clear_error(path):
         read_nvidia_smi_csv([path], time_zone="UTC", ingested_at=NOW)
 
 
-@pytest.mark.parametrize("path", [*files("system"), *files("fabric")], ids=ids)
+@pytest.mark.parametrize("path", files("system"), ids=ids)
 def test_logs_without_gpu_trouble_give_no_event(path):
     result = read_kernel_log([path], time_zone="UTC", ingested_at=NOW)
     parsed, skipped, quarantined = account(result)
     assert (parsed, quarantined) == (0, 0)
     assert skipped
+
+
+def test_the_fabric_managers_log_has_its_one_error():
+    path = SAMPLES / "fabric/gpud__fabricmanager.log"
+    result = read_kernel_log([path], time_zone="UTC", ingested_at=NOW)
+    events = result.table("raw/kernel_log")
+    assert events.select("kind", "code", "pci_bus_id", "severity", "ts").rows() == [
+        (
+            "sxid",
+            12028,
+            "00000000:86:00.0",
+            "nonfatal",
+            datetime(2025, 2, 27, 15, 10, 2, tzinfo=UTC),
+        )
+    ]
+    assert account(result) == (1, result.reads["n_read"][0] - 1, 0)
+
+
+@pytest.mark.parametrize(
+    "sample", [s for s in xid_lines() if s["code"] in range(144, 151)], ids=lambda s: s["line"][:60]
+)
+def test_nvlink_errors_have_the_severity_that_their_line_names(sample):
+    result = parse_kernel_log(sample["line"], origin="x", time_zone="UTC", ingested_at=NOW)
+    expected = "nonfatal" if "Nonfatal" in sample["line"] else "fatal"
+    assert result.table("raw/kernel_log")["severity"].to_list() == [expected]

@@ -181,6 +181,18 @@ def test_two_fields_that_may_both_hold_the_delimiter_are_not_guessed_at():
     }
 
 
+def test_a_job_name_with_the_delimiter_is_told_from_what_a_site_names():
+    header = "JobID|JobName|User|Account|Partition|State|Reason"
+    result = parse(header, "1|a | grep b|ann|research|gpu|FAILED|None")
+    assert rows(result, "job_name", "user", "partition") == [("a | grep b", "ann", "gpu")]
+
+
+def test_a_name_that_stands_in_the_submit_line_too_is_repaired_in_both():
+    header = "JobID|JobName|State|NodeList|SubmitLine"
+    result = parse(header, "1|a | b|FAILED|n1|sbatch -J 'a | b' || true")
+    assert rows(result, "job_name", "state", "nodes") == [("a | b", "FAILED", ["n1"])]
+
+
 def test_readings_that_differ_in_unused_columns_only_are_the_same():
     result = parse("JobID|State|Comment|SubmitLine", "1|COMPLETED|a|b|c")
     assert rows(result, "job_id", "state") == [("1", "COMPLETED")]

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from features.errors import SettingsError, SourceError
-from pipelines.sources.site import load_inputs, read_inputs
+from pipelines.sources.readers import read_inputs
+from pipelines.sources.site import load_inputs
 
 NOW = datetime(2026, 1, 6, tzinfo=UTC)
 SMI = "timestamp, uuid, temperature.gpu\n2026/01/05 00:05:00.000, GPU-a, 40\nGPU is lost\n"
@@ -56,6 +57,8 @@ def test_inputs_of_every_kind_are_read_into_their_tables(site):
         "raw/gpu_telemetry": 2,
         "raw/kernel_log": 2,  # a lost GPU of nvidia-smi and an Xid; nothing of _temporary
         "raw/job_log": 2,
+        "raw/inventory": 2,
+        "raw/coverage": 3,  # the two samples, and the log by its readable lines
     }
     account = result.reads.select("n_read", "n_parsed", "n_skipped", "n_quarantined").sum().row(0)
     assert account[0] == sum(account[1:])

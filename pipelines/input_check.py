@@ -8,7 +8,8 @@ from pathlib import Path
 
 import polars as pl
 
-from pipelines.sources.site import load_inputs, read_inputs
+from pipelines.sources.readers import read_inputs
+from pipelines.sources.site import load_inputs
 
 _SHOWN_EXAMPLE = 100
 

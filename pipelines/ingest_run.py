@@ -1,0 +1,262 @@
+"""One run over the inputs: files by content, servers by windows, each failure kept apart.
+
+What the tables are and who calls is in `pipelines.ingest`; how an input is read in
+`pipelines.sources.readers`.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final, Protocol
+
+from features.errors import ForewarnError, SourceError
+from pipelines.landing import Landing, LandingWriter, reading_id
+from pipelines.landing_journal import Reading
+from pipelines.settings import Settings
+from pipelines.sources.input_base import FileInput, PresentInput, PullInput, WindowInput
+from pipelines.sources.readers import pull_window, stream_file, way_of_reading
+from pipelines.sources.result import SourceResult
+from pipelines.sources.site import SiteInputs
+from pipelines.store import Span
+
+OWN_RECORDS: Final = "history"
+"""The kind of input whose stays, places and plans are read as they stand, and so never land."""
+
+STATIC_TABLES: Final = ("raw/incidents", "core/inventory", "core/topology", "core/maintenance")
+"""Tables of a site's own records that are read whole: a corrected line replaces the old one."""
+
+_OVERLAP: Final = timedelta(hours=1)
+"""How far an answer about the present reaches back over the one before it."""
+
+_BLOCK: Final = 1 << 20
+
+
+class Progress(Protocol):
+    """Where the progress of long work is shown."""
+
+    def begin(self, what: str, total: int) -> None:
+        """Work of `total` units starts: bytes of files, minutes of a server."""
+
+    def advance(self, amount: int) -> None:
+        """Some of it is done."""
+
+
+class SilentProgress:
+    """Shows nothing."""
+
+    def begin(self, what: str, total: int) -> None:
+        """Says nothing."""
+
+    def advance(self, amount: int) -> None:
+        """Says nothing."""
+
+
+@dataclass
+class InputOutcome:
+    """What became of one input in one run.
+
+    Attributes:
+        name: Its name, or its kind and path.
+        kind: Its kind.
+        n_landed: Readings that are new.
+        n_known: Readings that had landed before.
+        counts: Records read, parsed, skipped and quarantined, of the new readings.
+        failures: What could not be read, with why; it is tried again in the next run.
+    """
+
+    name: str
+    kind: str
+    n_landed: int = 0
+    n_known: int = 0
+    counts: tuple[int, int, int, int] = (0, 0, 0, 0)
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, counts: tuple[int, int, int, int]) -> None:
+        """Counts a new reading."""
+        self.n_landed += 1
+        read, parsed, skipped, quarantined = (
+            old + new for old, new in zip(self.counts, counts, strict=True)
+        )
+        self.counts = (read, parsed, skipped, quarantined)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run over the inputs."""
+
+    settings: Settings
+    inputs: SiteInputs
+    landing: Landing
+    now: datetime
+    progress: Progress
+
+    def land_files(self, spec: FileInput, writer: LandingWriter, outcome: InputOutcome) -> None:
+        """Lands the files of an input that hold something new."""
+        try:
+            files = self.inputs.files(spec)
+        except SourceError as error:
+            outcome.failures.append(str(error))
+            self._note_failure(outcome, origin=spec.path, error=error)
+            return
+        self.progress.begin(outcome.name, sum(path.stat().st_size for path in files))
+        way = way_of_reading(self.inputs, spec)
+        for path in files:
+            try:
+                self._land_file(spec, path, way=way, writer=writer, outcome=outcome)
+            except (ForewarnError, OSError) as error:
+                outcome.failures.append(str(error))
+                self._note_failure(outcome, origin=str(path), error=error)
+            self.progress.advance(path.stat().st_size if path.exists() else 0)
+
+    def _land_file(
+        self,
+        spec: FileInput,
+        path: Path,
+        *,
+        way: str,
+        writer: LandingWriter,
+        outcome: InputOutcome,
+    ) -> None:
+        journal, origin = self.landing.journal, str(path)
+        stat = _stat(path, way)
+        if journal.stat_of(outcome.name, origin) == stat:
+            outcome.n_known += 1
+            return
+        earlier = journal.readings_of(outcome.name, origin)
+        content, prefixes = _hashes(path, [size for *_, size in earlier])
+        name = reading_id(how=way, what=content)
+        if journal.has(name):
+            journal.note_stat(outcome.name, origin, stat)
+            outcome.n_known += 1
+            return
+        reading = Reading(
+            name,
+            input=outcome.name,
+            source=spec.kind,
+            origin=origin,
+            content=content,
+            size=path.stat().st_size,
+            stat=stat,
+            # A file that grew holds all that it held; one that was rotated does not.
+            supersedes=tuple(i for i, old, size in earlier if prefixes.get(size) == old),
+        )
+        chunks = stream_file(self.inputs, spec, path, ingested_at=self.now)
+        if spec.kind == OWN_RECORDS:
+            chunks = (_without_static(chunk) for chunk in chunks)
+        outcome.add(writer.add(reading, chunks, landed_at=self.now))
+
+    def land_windows(self, spec: WindowInput, writer: LandingWriter, outcome: InputOutcome) -> None:
+        """Lands the windows of a server that are missing, the newest first."""
+        landed = self.landing.journal.windows_of(outcome.name)
+        windows = list(_windows(self.settings, spec, self.now))
+        missing = [w for w in windows if self._is_missing(w, spec, [span for _, span in landed])]
+        outcome.n_known += len(windows) - len(missing)
+        self.progress.begin(outcome.name, len(missing))
+        for window in reversed(missing):
+            inside = tuple(i for i, s in landed if window.start <= s.start and s.end <= window.end)
+            if not self._land_window(spec, window, writer, outcome, supersedes=inside):
+                return  # the server is in trouble: the rest stays missing, for the next run
+            self.progress.advance(1)
+
+    def land_present(
+        self, spec: PresentInput, writer: LandingWriter, outcome: InputOutcome
+    ) -> None:
+        """Asks a server how things are now."""
+        oldest = max(self.settings.start, self.now - timedelta(days=spec.keep_days))
+        asked = self.landing.journal.windows_of(outcome.name)
+        if asked:
+            oldest = max(oldest, asked[-1][1].end - _OVERLAP)
+        self.progress.begin(outcome.name, 1)
+        if oldest < self.now:
+            self._land_window(spec, Span(oldest, self.now), writer, outcome)
+        self.progress.advance(1)
+
+    def _land_window(
+        self,
+        spec: PullInput,
+        window: Span,
+        writer: LandingWriter,
+        outcome: InputOutcome,
+        *,
+        supersedes: tuple[str, ...] = (),
+    ) -> bool:
+        """Lands one answer of a server, whole or not at all; false: it gave none."""
+        way = way_of_reading(self.inputs, spec)
+        what = f"{window.start.isoformat()} {window.end.isoformat()} {self.now.isoformat()}"
+        reading = Reading(
+            reading_id(how=f"{outcome.name} {way}", what=what),
+            input=outcome.name,
+            source=spec.kind,
+            origin=spec.address,
+            window=window,
+            supersedes=supersedes,
+        )
+        if self.landing.journal.has(reading.reading_id):
+            outcome.n_known += 1
+            return True
+        try:
+            chunks = pull_window(self.inputs, spec, window, ingested_at=self.now)
+            outcome.add(writer.add(reading, chunks, landed_at=self.now))
+            writer.commit()
+        except (ForewarnError, OSError) as error:
+            outcome.failures.append(str(error))
+            self._note_failure(outcome, origin=spec.address, error=error)
+            return False
+        return True
+
+    def _is_missing(self, window: Span, spec: WindowInput, landed: Collection[Span]) -> bool:
+        """Whether a window has not landed, or is so young that late data may have come since."""
+        if window.end > self.now - timedelta(hours=spec.late_hours):
+            return True
+        return not any(span.start <= window.start and window.end <= span.end for span in landed)
+
+    def _note_failure(self, outcome: InputOutcome, *, origin: str, error: Exception) -> None:
+        self.landing.journal.note_failure(
+            input_name=outcome.name,
+            source=outcome.kind,
+            origin=origin,
+            at=self.now,
+            error=str(error),
+        )
+
+
+def _windows(settings: Settings, spec: WindowInput, now: datetime) -> Iterator[Span]:
+    """Consecutive windows from the start of the record until the data has settled."""
+    step = timedelta(minutes=spec.window_minutes)
+    until = settings.data_end(now - timedelta(minutes=spec.settle_minutes))
+    oldest = max(settings.start, now - timedelta(days=spec.keep_days))
+    start = oldest - (oldest - settings.start) % step
+    while start < until:
+        yield Span(start, min(start + step, until))
+        start += step
+
+
+def _hashes(path: Path, sizes: Collection[int]) -> tuple[str, dict[int, str]]:
+    """SHA-256 of a file, and of its first bytes for each of some sizes."""
+    digest, at = hashlib.sha256(), 0
+    prefixes: dict[int, str] = {}
+    with path.open("rb") as file:
+        for size in [*sorted(set(sizes)), None]:
+            while size is None or at < size:
+                block = file.read(_BLOCK if size is None else min(_BLOCK, size - at))
+                if not block:
+                    break
+                digest.update(block)
+                at += len(block)
+            if size == at:
+                prefixes[size] = digest.hexdigest()
+    return digest.hexdigest(), prefixes
+
+
+def _without_static(chunk: SourceResult) -> SourceResult:
+    tables = {key: frame for key, frame in chunk.tables.items() if key not in STATIC_TABLES}
+    return replace(chunk, tables=tables)
+
+
+def _stat(path: Path, way: str) -> str:
+    """What tells without reading that neither the file nor the way of reading it has changed."""
+    now = path.stat()
+    way_hash = hashlib.sha256(way.encode()).hexdigest()[:16]
+    return f"{now.st_size} {now.st_mtime_ns} {now.st_ino} {way_hash}"
