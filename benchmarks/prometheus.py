@@ -22,7 +22,7 @@ import numpy as np
 import requests
 from numpy.typing import NDArray
 
-from pipelines.sources.http_client import HttpSettings
+from pipelines.sources.http_settings import HttpSettings
 from pipelines.sources.prometheus import pull_prometheus
 from pipelines.sources.prometheus_chunks import LabelCache
 from pipelines.sources.prometheus_http import PrometheusClient, PrometheusSettings

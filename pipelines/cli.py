@@ -51,7 +51,9 @@ def check_inputs(
     """Read every file of a list of inputs once, store nothing, say what became of each record."""
     from pipelines.input_check import check_inputs as check
 
-    typer.echo(check(inputs))
+    text, code = check(inputs)
+    typer.echo(text)
+    raise typer.Exit(code)
 
 
 @app.command()

@@ -64,6 +64,18 @@ def render_outcomes(outcomes: Sequence[InputOutcome], stale: Sequence[Stale]) ->
         outcomes: One per input.
         stale: What must be built anew.
     """
+    lines = outcome_lines(outcomes)
+    if any(outcome.counts[3] for outcome in outcomes):
+        lines += ["", "`forewarn quarantine` shows what was refused, and why."]
+    return "\n".join([*lines, *_stale_lines(stale)])
+
+
+def outcome_lines(outcomes: Sequence[InputOutcome]) -> list[str]:
+    """A table with a line per input, and each failure in words.
+
+    Args:
+        outcomes: One per input.
+    """
     width = max([len("input"), *(len(outcome.name) for outcome in outcomes)])
     head = ("new", "known", "failed", "read", "parsed", "skipped", "refused")
     lines = [f"{'input':<{width}}" + "".join(f"{word:>10}" for word in head)]
@@ -73,9 +85,7 @@ def render_outcomes(outcomes: Sequence[InputOutcome], stale: Sequence[Stale]) ->
     for outcome in outcomes:
         for failure in outcome.failures:
             lines += ["", f"{plain(outcome.name)} failed and will be tried again: {plain(failure)}"]
-    if any(outcome.counts[3] for outcome in outcomes):
-        lines += ["", "`forewarn quarantine` shows what was refused, and why."]
-    return "\n".join([*lines, *_stale_lines(stale)])
+    return lines
 
 
 def _stale_lines(stale: Sequence[Stale]) -> list[str]:

@@ -1,53 +1,76 @@
-"""Reading a site's inputs once, to say what became of every record; nothing is stored.
+"""`forewarn check-inputs`: lands every file in a folder that is thrown away, and says what came.
 
-How a format is parsed is in `pipelines.sources`.
+It takes the way of `forewarn ingest`, so what it says is what ingest will do; servers are not
+asked.
 """
 
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-import polars as pl
+from features.errors import ForewarnError
+from pipelines.ingest import landing_of, read_static
+from pipelines.ingest_report import outcome_lines
+from pipelines.ingest_run import InputOutcome, Run, SilentProgress
+from pipelines.landing import LANDED_TABLES, Landing
+from pipelines.quarantine import all_refusals, refusal_lines
+from pipelines.settings import Settings
+from pipelines.sources.input_base import FileInput
+from pipelines.sources.site import SiteInputs, load_inputs
+from pipelines.store import TableStore
 
-from pipelines.sources.readers import read_inputs
-from pipelines.sources.site import load_inputs
-
-_SHOWN_EXAMPLE = 100
+_SHOWN = 20
 
 
-def check_inputs(path: Path) -> str:
-    """Reads every input and words the result.
+def check_inputs(path: Path) -> tuple[str, int]:
+    """Reads every file once and words the result.
 
     Args:
         path: YAML file that lists the inputs.
 
     Returns:
-        One line per kind of source, then what was refused by rule with an example.
+        One line per input, rows by table, and what was refused by rule with an example; and the
+        exit code: 1 where an input could not be read, else 0.
 
     Raises:
-        ForewarnError: The list or an input cannot be read at all.
+        ForewarnError: The list cannot be read.
     """
-    result = read_inputs(load_inputs(path), ingested_at=datetime.now(UTC))
-    counts = ("n_read", "n_parsed", "n_skipped", "n_quarantined")
-    totals = (
-        result.reads.group_by("source", maintain_order=True)
-        .agg(pl.len().alias("files"), pl.col(counts).sum())
-        .iter_rows(named=True)
-    )
-    lines = [f"{'source':<16}{'files':>7}{'read':>12}{'parsed':>12}{'skipped':>12}{'refused':>9}"]
-    lines += [
-        f"{row['source']:<16}{row['files']:>7}{row['n_read']:>12,}{row['n_parsed']:>12,}"
-        f"{row['n_skipped']:>12,}{row['n_quarantined']:>9,}"
-        for row in totals
-    ]
+    inputs, now = load_inputs(path), datetime.now(UTC)
+    with tempfile.TemporaryDirectory(prefix="forewarn-check-") as folder:
+        settings = Settings(
+            site=inputs.spec.site,
+            inputs=path,
+            data_root=Path(folder),
+            start=datetime(1, 1, 1, tzinfo=UTC),
+        )
+        landing = landing_of(settings)
+        outcomes = _land(settings, inputs, landing, now)
+        rows = {key: landing.count(table) for key, table in LANDED_TABLES.items()}
+        try:
+            static = read_static(settings, TableStore(settings.store_root), now=now)
+        except ForewarnError:
+            static = {}  # the failure is in an outcome already
+        rows |= {key: frame.height for key, frame in static.items()}
+        refused = all_refusals(settings)
+    lines = outcome_lines(outcomes)
     lines += ["", "Rows by table:"]
-    lines += [f"  {name:<24}{frame.height:>12,}" for name, frame in result.tables.items()]
-    if result.quarantine.is_empty():
-        return "\n".join([*lines, "", "Nothing was refused."])
-    lines += ["", "Refused, by rule:"]
-    rules = result.quarantine.group_by("source", "rule", maintain_order=True).agg(
-        pl.col("count").sum(), pl.col("origin").first(), pl.col("example").first()
-    )
-    for row in rules.sort("count", descending=True).iter_rows(named=True):
-        lines.append(f"  {row['count']:>6,}  {row['source']}: {row['rule']}")
-        lines.append(f"          for example in {row['origin']}: {row['example'][:_SHOWN_EXAMPLE]}")
-    return "\n".join(lines)
+    lines += [f"  {key:<24}{count:>12,}" for key, count in rows.items() if count]
+    lines += [
+        f"Not asked: {spec.label}" for spec in inputs.spec.inputs if not isinstance(spec, FileInput)
+    ]
+    if not refused.is_empty():
+        lines += ["", *refusal_lines(refused, limit=_SHOWN)]
+    failed = any(outcome.failures for outcome in outcomes)
+    return "\n".join(lines), 1 if failed else 0
+
+
+def _land(
+    settings: Settings, inputs: SiteInputs, landing: Landing, now: datetime
+) -> list[InputOutcome]:
+    run, outcomes = Run(settings, inputs, landing, now, SilentProgress()), []
+    with landing.writer() as writer:
+        for spec in inputs.spec.inputs:
+            if isinstance(spec, FileInput):
+                outcomes.append(InputOutcome(spec.label, spec.kind))
+                run.land_files(spec, writer, outcomes[-1])
+    return outcomes

@@ -60,21 +60,31 @@ def render_quarantine(
         frame = frame.filter(_holds("rule", rule))
     if origin:
         frame = frame.filter(_holds("origin", origin))
-    frame = frame.sort("count", *QUARANTINE.key, descending=[True, *[False] * len(QUARANTINE.key)])
     if as_json:
         return "\n".join(json.dumps(row, ensure_ascii=True) for row in frame.to_dicts())
     if frame.is_empty():
         return "Nothing is in quarantine" + (" that fits." if source or rule or origin else ".")
-    total, n_rules = int(frame["count"].sum()), frame["rule"].n_unique()
-    lines = [f"{total:,} records in quarantine, by {n_rules} rule{'s' if n_rules > 1 else ''}:"]
-    lines += [_entry(row) for row in frame.head(limit).iter_rows(named=True)]
-    if frame.height > limit:
-        lines.append(f"... and {frame.height - limit} more entries; raise --limit to see them.")
-    return "\n".join(lines)
+    return "\n".join(refusal_lines(frame, limit=limit))
+
+
+def refusal_lines(refusals: pl.DataFrame, *, limit: int) -> list[str]:
+    """Words refusals, the most frequent first.
+
+    Args:
+        refusals: `monitoring/quarantine`, not empty.
+        limit: Most entries shown; what is left out is counted.
+    """
+    ranked = refusals.sort("count", *QUARANTINE.key, descending=[True] + [False] * 4)
+    total, n_rules = int(ranked["count"].sum()), ranked["rule"].n_unique()
+    lines = [f"{total:,} refused, by {n_rules} rule{'s' if n_rules > 1 else ''}:"]
+    lines += [_entry(row) for row in ranked.head(limit).iter_rows(named=True)]
+    if ranked.height > limit:
+        lines.append(f"... and {ranked.height - limit} more entries; --limit shows more.")
+    return lines
 
 
 def _entry(row: dict[str, Any]) -> str:
-    example = plain(row["example"])
+    example = plain(row["example"]).removeprefix(f"{plain(row['origin'])}: ")
     shown = example if len(example) <= _EXAMPLE else example[: _EXAMPLE - 1] + "…"
     return (
         f"{row['count']:>9,}  {row['source']} to {row['table']}: {plain(row['rule'])}\n"

@@ -73,7 +73,7 @@ def _hash(words: Words, begin: int, size: int) -> np.uint64:
 
 
 @jit
-def _number_block(
+def _number_block(  # noqa: PLR0913, PLR0917 - compiled: arrays, no objects
     words: Words,
     starts: Ints,
     lengths: Ints,
@@ -189,44 +189,64 @@ class ValueNumbers:
 
 
 @jit
-def string_views(
-    words: Words, starts: Ints, lengths: Ints, lines: Longs
-) -> tuple[Words, Bytes, Words]:
-    """Arrow string views (16 bytes each) of a field of some lines.
-
-    Args:
-        words: The bytes, UTF-8, as `as_words` gives them.
-        starts: (n,) first byte of each line's field.
-        lengths: (n,) its length.
-        lines: (m,) which lines.
-
-    Returns:
-        (m, 2): length and up to 12 bytes, or length, first 4 bytes, buffer 0, offset; bitmap of
-        the fields that are not empty; the buffer of those longer than 12 bytes.
-    """
-    views = np.zeros((lines.size, 2), np.uint64)
-    is_known = np.zeros((lines.size + 7) // 8, np.uint8)
-    n_words = 0
-    for i in range(lines.size):
-        size = lengths[lines[i]]
-        n_words += (size + 7) // 8 if size > 12 else 0
-    held = np.empty(n_words, np.uint64)
-    at = 0
+def _view_block(
+    words: Words, starts: Ints, lengths: Ints, is_plain: Flags, views: Words, held: Words, used: int
+) -> int:
+    """Makes the views of a block; `held` has room for its long values."""
     half = np.uint64(32)
-    for i in range(lines.size):
-        begin, size = starts[lines[i]], lengths[lines[i]]
-        if size == 0:
+    for i in range(starts.size):
+        views[i, 0] = views[i, 1] = 0
+        size = lengths[i]
+        if size == 0 or not is_plain[i]:
             continue
-        is_known[i >> 3] |= np.uint8(1 << (i & 7))
+        begin = starts[i]
         head = load_word(words, begin) if size >= 8 else _tail(words, begin, size)
         views[i, 0] = np.uint64(size) | head << half
         if size > 12:
-            views[i, 1] = np.uint64(at * 8) << half
+            views[i, 1] = np.uint64(used * 8) << half
             for k in range((size + 7) // 8):
-                held[at + k] = load_word(words, begin + 8 * k)
-            at += (size + 7) // 8
+                held[used + k] = load_word(words, begin + 8 * k)
+            used += (size + 7) // 8
         elif size > 4:
             views[i, 1] = head >> half
             if size > 8:
                 views[i, 1] |= _tail(words, begin + 8, size - 8) << half
-    return views, is_known, held
+    return used
+
+
+class TextViews:
+    """Arrow string views of a field, made block by block; they do not hold the text they are of.
+
+    Args:
+        n_lines: Lines of the text.
+
+    Attributes:
+        views: (n_lines, 2): length and up to 12 bytes, or length, first 4 bytes, buffer 0 and the
+            place in `held`.
+        held: The values longer than 12 bytes.
+    """
+
+    def __init__(self, n_lines: int) -> None:
+        self.views = np.empty((n_lines, 2), np.uint64)
+        self.held = np.empty(1024, np.uint64)
+        self._used = 0
+
+    def view(
+        self, words: Words, field: tuple[Ints, Ints], *, is_plain: Flags, block: slice
+    ) -> None:
+        """Makes the views of a block of lines.
+
+        Args:
+            words: The bytes, UTF-8, as `as_words` gives them.
+            field: (n,) first byte of each value, and (n,) its length.
+            is_plain: (n,) which to look at; the others get an empty view.
+            block: Which lines they are.
+        """
+        starts, lengths = field
+        is_long = is_plain & (lengths > 12)
+        needed = self._used + int(lengths[is_long].sum()) // 8 + int(is_long.sum()) + 1
+        if needed > self.held.size:
+            self.held = np.resize(self.held, 2 * needed)
+        self._used = _view_block(
+            words, starts, lengths, is_plain, self.views[block], self.held, self._used
+        )

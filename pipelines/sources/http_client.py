@@ -7,77 +7,31 @@ import http.client
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.cookiejar import DefaultCookiePolicy
-from pathlib import Path
 from typing import Final, Generic, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
-from urllib3.exceptions import HTTPError, ReadTimeoutError
+from urllib3.exceptions import HTTPError
 
-from features.errors import SettingsError
-from pipelines.sources.http_auth import Auth, safe_url
+from pipelines.sources.http_auth import safe_url
 from pipelines.sources.http_errors import AnswerError, HttpError
+from pipelines.sources.http_reply import HttpReply, deadline
+from pipelines.sources.http_settings import HttpSettings, checked_address
 
 T = TypeVar("T")
 
-_PIECE: Final = 1 << 20
-_LATE: Final = "the answer took longer than the limit"
 _WORDS: Final = 300  # characters of a server's own error text that are shown
 _WORDS_READ: Final = 1 << 16
 _MOST_REDIRECTS: Final = 3
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _TRY_AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
-
-
-@dataclass(frozen=True)
-class HttpLimits:
-    """How long, how much and how often.
-
-    Attributes:
-        connect_s: Longest wait for a connection.
-        read_s: Longest silence within an answer.
-        total_s: Longest time one answer may take in all.
-        attempts: Tries of one request, the first included.
-        first_wait_s: Wait before the second try; it doubles, with jitter.
-        longest_wait_s: Longest wait between tries; a server that asks for more is an error.
-        max_bytes: Longest answer, unpacked.
-        concurrent: Requests in flight at a time.
-    """
-
-    connect_s: float = 5.0
-    read_s: float = 60.0
-    total_s: float = 300.0
-    attempts: int = 5
-    first_wait_s: float = 0.5
-    longest_wait_s: float = 60.0
-    max_bytes: int = 512 << 20
-    concurrent: int = 2
-
-
-@dataclass(frozen=True)
-class HttpSettings:
-    """A server and how to speak to it.
-
-    Attributes:
-        url: Base address, without credentials.
-        auth: Where the secret is found; None: none is sent.
-        ca_file: Certificates to trust instead of the system's.
-        headers: Further headers, none of them secret.
-        limits: See `HttpLimits`.
-    """
-
-    url: str
-    auth: Auth | None = None
-    ca_file: Path | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    limits: HttpLimits = HttpLimits()
 
 
 @dataclass(frozen=True)
@@ -99,62 +53,6 @@ class Call:
     body: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     what: str = "a request"
-
-
-class HttpReply:
-    """An answer that is being received; it can be read once.
-
-    Args:
-        response: The open response.
-        max_bytes: Longest body, unpacked.
-        is_late: Whether the answer has taken too long.
-    """
-
-    def __init__(
-        self, response: requests.Response, *, max_bytes: int, is_late: Callable[[], bool]
-    ) -> None:
-        self._response = response
-        self._max_bytes = max_bytes
-        self._is_late = is_late
-
-    @property
-    def content_type(self) -> str:
-        """The media type with its parameters, lower case."""
-        return str(self._response.headers.get("Content-Type", "")).lower()
-
-    def pieces(self) -> Iterator[bytes]:
-        """The body, unpacked, as it comes in, in pieces of about a megabyte.
-
-        Raises:
-            AnswerError: It is longer than the limit; asking again would not help.
-            requests.RequestException: The connection broke or took too long.
-        """
-        seen = 0
-        while piece := self._read():
-            seen += len(piece)
-            if seen > self._max_bytes:
-                raise AnswerError(
-                    f"the answer is longer than {self._max_bytes:,} bytes", is_too_much=True
-                )
-            yield piece
-        if self._is_late():
-            raise requests.ReadTimeout(_LATE)
-
-    def body(self) -> bytes:
-        """The whole body. Raises what `pieces` raises."""
-        return b"".join(self.pieces())
-
-    def _read(self) -> bytes:
-        """The next piece. `iter_content` would give a server's smallest chunks one by one."""
-        try:
-            piece: bytes = self._response.raw.read(_PIECE, decode_content=True)
-        except ReadTimeoutError as error:
-            raise requests.ReadTimeout("the answer stopped coming") from error
-        except (HTTPError, OSError, http.client.HTTPException) as error:
-            if self._is_late():
-                raise requests.ReadTimeout(_LATE) from error
-            raise requests.ConnectionError(f"the answer broke off: {error}") from error
-        return piece
 
 
 class HttpClient:
@@ -181,7 +79,7 @@ class HttpClient:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.settings = settings
-        self.address = _checked(settings)
+        self.address = checked_address(settings)
         self._sleep, self._clock, self._now, self._jitter = sleep, clock, now, jitter
         self._gate = threading.Lock()
         self._not_before = float("-inf")
@@ -257,7 +155,7 @@ class HttpClient:
                     return error, self._asked_wait(response)
                 late = threading.Event()
                 reply = HttpReply(response, max_bytes=limits.max_bytes, is_late=late.is_set)
-                with _deadline(response, limits.total_s, late):
+                with deadline(response, limits.total_s, late):
                     return _Taken(consume(reply)), None
         except AnswerError as error:
             return self._error(call, str(error), answer=error), None
@@ -366,53 +264,9 @@ class HttpClient:
         return max((moment - self._now()).total_seconds(), 0.0)
 
 
-@contextmanager
-def _deadline(response: requests.Response, seconds: float, late: threading.Event) -> Iterator[None]:
-    """Ends an answer that takes too long, also one that comes a byte at a time."""
-
-    def end() -> None:
-        late.set()
-        # The answer may be over, and its connection with another one, at the same moment.
-        with suppress(OSError, ValueError, HTTPError):
-            response.raw.shutdown()
-
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
 @dataclass(frozen=True)
 class _Taken(Generic[T]):
     value: T
-
-
-def _checked(settings: HttpSettings) -> str:
-    """The base address, without a slash at its end."""
-    url = settings.url
-    try:
-        parts = urlsplit(url)
-        is_bad = parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0
-    except ValueError:
-        parts, is_bad = urlsplit(""), True
-    if is_bad:
-        raise SettingsError(
-            f"url {safe_url(url)!r} is no address of a server. Write one such as "
-            f"http://prometheus.example:9090."
-        )
-    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise SettingsError(
-            f"url {safe_url(url)!r} must carry no user, password, query or fragment: it is shown "
-            f"in errors and kept with the data. Name the secret's environment variable or file "
-            f"under auth."
-        )
-    limits = settings.limits
-    if limits.attempts < 1 or limits.concurrent < 1 or limits.max_bytes < 1:
-        raise SettingsError(f"url {url}: attempts, concurrent and max_bytes must be at least 1.")
-    return url.rstrip("/")
 
 
 def _cause(error: requests.RequestException) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from pipelines.sources.journald import EVERY_ENTRY_OF_BOOT
 from pipelines.sources.kernel_events import MARKERS, KernelEvent, UnreadableXidError, read_event
 from pipelines.sources.kernel_line import TEXT_LENGTH, Clock, KernelLine, split_line
+from pipelines.sources.kernel_quick import quick_line, quick_xid
 from pipelines.sources.kernel_scan import BEHIND_BYTES, FoundLine, LineScan
 from pipelines.sources.kernel_stretch import Stretches
 from pipelines.sources.pci_address import first_pci
@@ -107,7 +108,9 @@ class KernelReader:
             Whether the next line is wanted too.
         """
         text = found.raw.decode("utf-8", "replace").removesuffix("\r")
-        line = split_line(text.removeprefix("\ufeff"), clock=self._clock)
+        line = quick_line(text, clock=self._clock) if found.is_marked else None
+        if line is None:
+            line = split_line(text.removeprefix("\ufeff"), clock=self._clock)
         self._look(line, found)
         self.fates.handed += 1
         if self._notice and found.number - self._notice_at >= _NOTICE_LINES:
@@ -202,7 +205,7 @@ class KernelReader:
             self._notice.append(line)
             return
         try:
-            event = read_event(line.message)
+            event = quick_xid(line.message) or read_event(line.message)
         except UnreadableXidError:
             self._torn = line
             return

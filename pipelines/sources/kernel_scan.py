@@ -20,8 +20,9 @@ BEHIND_BYTES: Final = 4096
 PROBE_EVERY: Final = 8 << 20
 """Bytes between the lines that are looked at whatever they say, for their time and host."""
 
-_PARTS: Final = 12  # a part of a log that holds something is looked at in so many parts
-_NEWLINE: Final = 10
+_PART_BYTES: Final = 1 << 14  # a log that holds much is looked at in parts of this size at first
+_FEW_BYTES: Final = 1 << 11  # so few are gone through line by line
+_NEWLINE: Final = np.uint8(10)
 _NO_MATCH: Final = "string_pattern_mismatch"
 
 
@@ -50,10 +51,12 @@ class LineScan:
 
     Looking for twenty words in turn costs twenty times as much as looking for one. The regular
     expressions of pydantic-core (Rust's) look for all of them at once with vector instructions,
-    and take bytes as they are; only a block that holds one is looked at more closely.
+    and take bytes as they are. They tell whether, not where: a block that holds a word is halved
+    until few lines are left.
 
     Args:
-        markers: Words; a line that holds one of them (exact case) is handed over.
+        markers: Words in ASCII, without newlines; a line that holds one of them (exact case) is
+            handed over.
         take: What takes the lines, in their order.
     """
 
@@ -61,15 +64,17 @@ class LineScan:
         self.n_lines = 0  # ended ones
         self.every_line_holds = b""  # a line without these bytes is handed over too
         self._take = take
-        self._markers = tuple(marker.encode() for marker in markers)
+        self._markers = tuple(marker.encode("ascii") for marker in markers)
         pattern = "|".join(_escaped(marker) for marker in markers)
-        self._validator = SchemaValidator({"type": "str", "pattern": pattern})
-        self._matches = self._validator.isinstance_python
+        validator = SchemaValidator({"type": "str", "pattern": pattern})
+        self._matches = validator.isinstance_python
+        self._validate = validator.validate_python
         self._is_newline = np.empty(0, np.bool_)
         self._n_bytes = 0  # before the current block
         self._last = b""  # the bytes right before the current block
         self._block = b""
         self._place = 0  # of the line being taken, where it starts in the current block
+        self._holds_much = False  # the block before held a line of interest
         self._open: list[bytes] | None = None  # line that no newline has ended yet
         self._n_open = 0
         self._before_open = b""
@@ -97,15 +102,16 @@ class LineScan:
 
     def behind(self) -> bytes:
         """The `BEHIND_BYTES` before the line that is being taken."""
-        if self._is_open_taken:
-            return self._before_open
-        start = max(self._place - BEHIND_BYTES, 0)
-        near = self._block[start : self._place]
-        return (self._last + near)[-BEHIND_BYTES:]
+        return self._before_open if self._is_open_taken else self._before(self._place)
 
     def tail(self) -> bytes:
         """The last `BEHIND_BYTES` of what was fed."""
         return self._last
+
+    def _before(self, place: int) -> bytes:
+        """The `BEHIND_BYTES` before a place in the current block."""
+        near = self._block[max(place - BEHIND_BYTES, 0) : place]
+        return near if len(near) == BEHIND_BYTES else (self._last + near)[-BEHIND_BYTES:]
 
     def _feed_part(self, block: bytes) -> None:
         """Takes bytes that go past no place where a probe is due, but may start at one."""
@@ -119,79 +125,128 @@ class LineScan:
         else:
             self._feed_lines(block, first)
         self._n_bytes += len(block)
-        self._last = (self._last + block[-BEHIND_BYTES:])[-BEHIND_BYTES:]
+        self._last = self._before(len(block))
 
     def _feed_lines(self, block: bytes, first: int) -> None:
         end = block.rfind(b"\n") + 1
-        n_newlines = self._count(block)
         self._go_on(block[:first])
         self._end()
-        probe = None
-        if self._is_next_probe and first + 1 < end:
-            probe, self._is_next_probe = first + 1, False
-        self._take_within(block, first + 1, end, probe)
-        self.n_lines += n_newlines - 1
+        if first + 1 < end:
+            probe = first + 1 if self._is_next_probe else None
+            self._is_next_probe = False
+            self._take_within(block, first + 1, end, probe)
         if end < len(block):
-            before = self._last + block[max(end - BEHIND_BYTES, 0) : end]
-            self._begin(before[-BEHIND_BYTES:])
+            self._begin(self._before(end))
             self._go_on(block[end:])
 
     def _take_within(self, block: bytes, at: int, end: int, probe: int | None) -> None:
-        """Hands over the lines that start in `block[at:end]` and are wanted."""
-        base, start = self.n_lines, at
-        # Most blocks hold nothing: one look at the whole block tells.
-        is_empty = not (self._block_may_match(block) or self._lacks_bytes(block, at, end))
-        found = iter(()) if is_empty else self._of_interest(block, at, end)
+        """Hands over the lines that start in `block[at:end]` and are wanted; counts all."""
+        is_newline = self._newlines(block)
+        counted = at
+        every = self.every_line_holds
+        found = self._of_interest(block, at, end)
         next_found = next(found, None)
         while True:
             asked_for = at if self._is_next_wanted and at < end else None
             places = [place for place in (asked_for, next_found, probe) if place is not None]
             if not places:
-                return
+                break
             self._place = place = min(places)
+            self.n_lines += int(np.count_nonzero(is_newline[counted:place]))
+            counted = place
             stop = block.index(b"\n", place)
-            number = base + int(np.count_nonzero(self._is_newline[start:place]))
-            self._hand_over(number, block[place : min(stop, place + LINE_BYTES)])
-            # What comes next is looked for only now: a line may change what is looked for.
-            next_found = next(found, None) if place == next_found else next_found
-            probe = None if place == probe else probe
+            self._hand_over(self.n_lines, block[place : min(stop, place + LINE_BYTES)])
             at = stop + 1
+            probe = None if place == probe else probe
+            if every != self.every_line_holds:  # the line has changed what is looked for
+                every = self.every_line_holds
+                found = self._of_interest(block, at, end)
+                next_found = next(found, None)
+            elif place == next_found:
+                next_found = next(found, None)
+        self.n_lines += int(np.count_nonzero(is_newline[counted:end]))
 
     def _of_interest(self, block: bytes, at: int, end: int) -> Iterator[int]:
         """Places of the lines in `block[at:end]`, whole lines, that hold a marker or lack bytes."""
-        step = max((end - at) // _PARTS, 1)
-        whole = (at, end)
+        parts = self._first_parts(block, at, end)
+        self._holds_much = False
+        matches = self._matches
+        # Tells of bytes in ASCII are final where nothing but markers is looked for.
+        is_plain = bool(parts) and not self.every_line_holds and block.isascii()
+        while parts:
+            at, end, is_known = parts.pop()
+            if not (
+                is_known
+                or matches(block[at:end])
+                or (not is_plain and self._is_odd(block, at, end))
+            ):
+                continue
+            middle = end if end - at <= _FEW_BYTES else _middle(block, at, end)
+            if middle == end:
+                for place in self._one_by_one(block, at, end):
+                    self._holds_much = True
+                    yield place
+                continue
+            is_first = matches(block[at:middle]) or (
+                not is_plain and self._is_odd(block, at, middle)
+            )
+            parts.append((middle, end, not is_first))  # it is in one of the halves
+            if is_first:
+                parts.append((at, middle, True))
+
+    def _first_parts(self, block: bytes, at: int, end: int) -> list[tuple[int, int, bool]]:
+        """Where to look, the first part last, and whether something is known to be there.
+
+        Most blocks hold nothing, and one look at the whole tells; where the last one held
+        something, that look is saved.
+        """
+        if not (self._holds_much or self._block_may_match(block) or self._lacks(block, at, end)):
+            return []
+        parts = []
         while at < end:
-            stop = block.find(b"\n", min(at + step, end) - 1, end) + 1
-            if (at, stop) == whole:  # a long line would make the part no smaller
-                stop = block.find(b"\n", at, end) + 1
-            part = block[at:stop]
-            if self._may_match(part) or self._lacks_bytes(block, at, stop):
-                if part.find(b"\n") < len(part) - 1:
-                    yield from self._of_interest(block, at, stop)
-                elif self._is_marked(part[:-1][:LINE_BYTES]) or self._lacks_bytes(block, at, stop):
-                    yield at
+            stop = block.find(b"\n", min(at + _PART_BYTES, end) - 1, end) + 1
+            parts.append((at, stop, False))
+            at = stop
+        return parts[::-1]
+
+    def _one_by_one(self, block: bytes, at: int, end: int) -> Iterator[int]:
+        lines = block[at : end - 1]
+        is_plain = lines.isascii() and not self.every_line_holds and len(lines) <= LINE_BYTES
+        matches = self._matches
+        for line in lines.split(b"\n"):
+            stop = at + len(line) + 1
+            if matches(line) if is_plain else self._is_wanted(line, block, at, stop):
+                yield at
             at = stop
 
+    def _is_wanted(self, line: bytes, block: bytes, at: int, end: int) -> bool:
+        return self._is_marked(line[:LINE_BYTES]) or self._lacks(block, at, end)
+
     def _block_may_match(self, block: bytes) -> bool:
-        """Whether a line can be marked: of a block, where one error costs less than a look."""
+        """Whether a marker is in a block; an error costs less than a look at so many bytes."""
         try:
-            self._validator.validate_python(block)
+            self._validate(block)
         except ValidationError as error:
             told = error.errors(include_url=False, include_context=False, include_input=False)
-            return told[0]["type"] != _NO_MATCH  # no pattern matches what is not UTF-8
+            return told[0]["type"] != _NO_MATCH and self._matches(block.decode("latin-1"))
         return True
 
-    def _may_match(self, lines: bytes) -> bool:
-        """Whether one of a few lines can be marked; True also where that cannot be told."""
-        return self._matches(lines) or not lines.isascii()
+    def _is_odd(self, block: bytes, at: int, end: int) -> bool:
+        """Whether lines in which no pattern matches hold a marker all the same, or lack bytes.
+
+        No pattern matches what is not UTF-8; as Latin-1 it has the same ASCII in it.
+        """
+        lines = block[at:end]
+        if not lines.isascii() and self._matches(lines.decode("latin-1")):
+            return True
+        return self._lacks(block, at, end)
 
     def _is_marked(self, line: bytes) -> bool:
         if self._matches(line):
             return True
         return not line.isascii() and any(marker in line for marker in self._markers)
 
-    def _lacks_bytes(self, block: bytes, at: int, end: int) -> bool:
+    def _lacks(self, block: bytes, at: int, end: int) -> bool:
         """Whether a line of `block[at:end]` lacks the bytes that every line holds."""
         every = self.every_line_holds
         if not every:
@@ -224,13 +279,19 @@ class LineScan:
             self._is_open_taken = False
         self.n_lines += 1
 
-    def _count(self, block: bytes) -> int:
-        """Newlines in a block; their places stay for line numbers."""
+    def _newlines(self, block: bytes) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Whether each byte of a block is a newline; valid until the next call."""
         if len(self._is_newline) < len(block):
             self._is_newline = np.empty(len(block), np.bool_)
         places = self._is_newline[: len(block)]
         np.equal(np.frombuffer(block, np.uint8), _NEWLINE, out=places)
-        return int(np.count_nonzero(places))
+        return places
+
+
+def _middle(block: bytes, at: int, end: int) -> int:
+    """The start of a line near the middle of whole lines, or `end` where they are one line."""
+    middle = (at + end) // 2
+    return block.rfind(b"\n", at, middle) + 1 or block.find(b"\n", middle, end) + 1
 
 
 def _escaped(marker: str) -> str:

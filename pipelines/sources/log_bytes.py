@@ -3,10 +3,7 @@
 What the bytes say is not known here.
 """
 
-import bz2
-import gzip
 import io
-import lzma
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,15 +57,22 @@ def read_blocks(path: Path, *, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes
 
 
 def _opened(file: io.FileIO, magic: bytes) -> Any:
+    """The file, unpacked; what unpacks is loaded when it is needed, as most logs are plain."""
     file.seek(0)
     if magic.startswith(_GZIP):
+        import gzip
+
         return gzip.GzipFile(fileobj=file)
     if magic.startswith(_XZ):
+        import lzma
+
         return lzma.LZMAFile(file)
     if magic.startswith(_BZIP2):
+        import bz2
+
         return bz2.BZ2File(file)
     if magic.startswith(_ZSTANDARD):
-        # Loaded here only: it takes 50 MB of memory, and few logs are packed like this.
+        # It takes 50 MB of memory, and few logs are packed like this.
         import pyarrow as pa
 
         return pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
@@ -85,5 +89,12 @@ def _next_block(opened: Any, block_bytes: int) -> bytes:
         if hasattr(opened, "read1"):
             return bytes(opened.read1(block_bytes))
         return bytes(opened.read(min(block_bytes, _SMALL_BYTES)))
-    except (EOFError, zlib.error, lzma.LZMAError, OSError, ValueError) as error:
+    except _unpack_errors() as error:
         raise BrokenLogError(str(error)) from error
+
+
+def _unpack_errors() -> tuple[type[Exception], ...]:
+    """What a damaged file raises; asked for only when something is raised."""
+    import lzma
+
+    return (EOFError, zlib.error, lzma.LZMAError, OSError, ValueError)

@@ -13,8 +13,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, TypeVar
 
 from features.errors import SettingsError
-from pipelines.sources.http_client import Call, HttpClient, HttpReply, HttpSettings
+from pipelines.sources.http_client import Call, HttpClient
 from pipelines.sources.http_errors import AnswerError, HttpError
+from pipelines.sources.http_reply import HttpReply
+from pipelines.sources.http_settings import HttpSettings
 from pipelines.sources.prometheus_chunks import LabelCache, ReadLabels, read_chunks, read_samples
 from pipelines.sources.prometheus_json import read_helps, read_matrix, read_texts
 from pipelines.sources.prometheus_readings import Readings, Window, join

@@ -139,13 +139,19 @@ def way_of_reading(inputs: SiteInputs, spec: Input) -> str:
 
     Returns:
         Options, zone, and the hashes of the files that they name.
+
+    Raises:
+        SettingsError: Such a file cannot be read.
     """
     options = spec.model_dump_json(exclude={"name", "path", "may_be_absent", "keep_days"})
     parts = [options, spec.time_zone or inputs.spec.time_zone or ""]
     named = [getattr(spec, "mapping", None), getattr(spec, "rules", None)]
     if inputs.spec.hide_names:
         named.append(inputs.spec.hide_names.key_file)
-    files = [read_bytes(inputs.path.parent / name) for name in named if name]
+    try:
+        files = [read_bytes(inputs.path.parent / name) for name in named if name]
+    except SourceError as error:
+        raise SettingsError(f"{inputs.path}, input {spec.label}: {error}") from error
     return "\n".join([*parts, *(hashlib.sha256(data).hexdigest() for data in files)])
 
 
@@ -210,11 +216,7 @@ def _hidden(inputs: SiteInputs, chunks: Iterator[SourceResult]) -> Iterator[Sour
     """
     if inputs.spec.hide_names is None:
         return chunks
-    path = inputs.path.parent / inputs.spec.hide_names.key_file
-    try:
-        key = read_bytes(path).strip()
-    except SourceError as error:
-        raise SettingsError(f"hide_names: {error}") from error
+    key = read_bytes(inputs.path.parent / inputs.spec.hide_names.key_file).strip()
     example = pl.lit("(hidden with the names)").alias("example")
     return (
         SourceResult(

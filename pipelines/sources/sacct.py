@@ -21,8 +21,9 @@ from features.raw_tables import RAW_JOB_LOG
 from pipelines.sources.field_values import PADDING
 from pipelines.sources.local_time import zone_of
 from pipelines.sources.result import ReadTally, SourceResult, merge
-from pipelines.sources.sacct_fast import decode_line, read_chunk
+from pipelines.sources.sacct_fast import read_chunk
 from pipelines.sources.sacct_form import SacctForm
+from pipelines.sources.sacct_plain import decode_line
 from pipelines.sources.sacct_records import Layout, check_columns, header_layout
 
 SOURCE: Final = "sacct"

@@ -54,10 +54,13 @@ class Room:
 
 
 class HostLists:
-    """Writes hostlists out and remembers the shorter ones, up to `MOST_NODES` names in all."""
+    """Writes hostlists out and remembers the shorter ones, up to `MOST_NODES` names in all.
+
+    Names are kept joined by commas: that many lists would keep Python's garbage collector busy.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[str, list[str]] = {}
+        self._known: dict[str, str] = {}
         self._held = 0
 
     def size(self, text: str) -> int:
@@ -69,8 +72,6 @@ class HostLists:
         Raises:
             RefusedError: It is none.
         """
-        if text in self._known:
-            return len(self._known[text])
         if text in NO_NODES:
             return 0
         try:
@@ -81,17 +82,17 @@ class HostLists:
             if self._held + size > MOST_NODES:
                 self._known.clear()
                 self._held = 0
-            self._known[text] = names
+            self._known[text] = ",".join(names)
             self._held += size
         return size
 
-    def names(self, text: str) -> list[str]:
-        """The names; `size` has found the text to be a hostlist.
+    def names(self, text: str) -> str:
+        """The names, joined by commas; `size` has found the text to be a hostlist.
 
         Args:
             text: The hostlist.
         """
-        return self._known.get(text) or expand_hostlist(text)
+        return self._known.get(text) or ",".join(expand_hostlist(text))
 
 
 class Clock:

@@ -28,7 +28,7 @@ _LEAST_EPOCH_DIGITS: Final = 9
 
 
 @jit
-def scan_lines(  # noqa: C901, PLR0912 - one pass over the bytes, compiled
+def scan_lines(  # noqa: C901, PLR0912, PLR0913, PLR0917 - one pass over the bytes, compiled
     data: Bytes,
     words: Words,
     delimiter: Bytes,

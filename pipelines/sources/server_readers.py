@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pipelines.sources.http_auth import Auth
-from pipelines.sources.http_client import HttpSettings
+from pipelines.sources.http_settings import HttpSettings
 from pipelines.sources.kubernetes_client import OfficialApi
 from pipelines.sources.kubernetes_nodes import LEVELS
 from pipelines.sources.kubernetes_pull import KubernetesQuery, pull_kubernetes

@@ -26,7 +26,7 @@ def join_torn(lines: Sequence[str], *, delimiter: str, width: int) -> Iterator[s
         >>> list(join_torn(["a|b", "c", "d|e", "f"], delimiter="|", width=2))
         ['a|b', 'c', 'd|e', 'f']
         >>> list(join_torn(["1|x", "y|2"], delimiter="|", width=3))
-        ['1|x\\ny|2']
+        ['1|x\ny|2']
     """
     torn: list[str] = []
     n_delimiters = 0

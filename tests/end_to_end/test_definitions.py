@@ -17,6 +17,7 @@ from pipelines.store import TableStore
 
 NOW = datetime(2026, 1, 31, 0, 2, tzinfo=UTC)
 ASSETS = [
+    "core/coverage",
     "core/gpu_telemetry",
     "core/health_events",
     "core/incidents",
@@ -25,16 +26,21 @@ ASSETS = [
     "core/maintenance",
     "core/node_states",
     "core/topology",
+    "core/training_metrics",
     "features/gpu_matrix",
     "features/labels",
     "models/candidate",
     "monitoring/quarantine",
     "monitoring/reads",
+    "raw/coverage",
     "raw/gpu_telemetry",
     "raw/incidents",
+    "raw/inventory",
     "raw/job_log",
+    "raw/job_output",
     "raw/kernel_log",
     "raw/node_states",
+    "raw/training_metrics",
     "scores/gpu_scores",
     "scores/node_scores",
 ]
@@ -78,7 +84,7 @@ def materialize(folder: Path, cut: str, *spans: tuple[str, str]) -> TableStore:
     everything = list(served.assets or [])
     store = TableStore(folder / "data" / "tables")
     runs = [
-        (["raw/node_states"], None),
+        (["raw/node_states", "raw/incidents"], None),
         *((["raw/gpu_telemetry", "core/gpu_telemetry", "core/health_events"], s) for s in spans),
     ]
     for names, span in runs:

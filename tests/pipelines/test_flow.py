@@ -21,7 +21,6 @@ from models.warnings import WarningPolicy
 from pipelines import remediate
 from pipelines.demo import run_demo
 from pipelines.flow import labels_of, publish_latest
-from pipelines.ingest import read_raw
 from pipelines.publish import published_as_of
 from pipelines.settings import Settings
 from pipelines.sources.catalogue import load_catalogue
@@ -89,21 +88,6 @@ def test_scoring_a_tick_again_changes_no_published_file(tmp_path: Path) -> None:
     publish(where, T0, score=0.9)
     assert first.read_bytes() == before
     assert len(list((where.scores_dir / "node_scores").iterdir())) == 2
-
-
-def test_lines_outside_the_record_are_counted(tmp_path: Path) -> None:
-    line = "{} n1 kernel: NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus.\n"
-    times = ["2026-01-04T23:30:00+00:00", "2026-01-05T00:30:00+00:00", "2026-01-05T05:00:00+00:00"]
-    (tmp_path / "n1.log").write_text("".join(line.format(time) for time in times))
-    (tmp_path / "inputs.yaml").write_text(
-        "site: lab\ntime_zone: UTC\ninputs:\n  - {kind: kernel_log, path: '*.log'}\n"
-    )
-    raw = read_raw(
-        settings(tmp_path), ("raw/kernel_log",), span=Span(T0, T0 + HOUR), now=T0 + 9 * HOUR
-    )
-    assert raw.frames["raw/kernel_log"].height == 1
-    outside = raw.quarantine.select(pl.col("rule").str.slice(0, 10), "count").rows()
-    assert sorted(outside) == [("at or afte", 1), ("before the", 1)]
 
 
 def test_events_are_covered_until_the_end_of_their_last_partition(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ import pytest
 
 from features.core_build import build_health_events
 from features.errors import DataError, SettingsError, SourceError
-from features.raw_tables import RAW_KERNEL_LOG
+from features.raw_tables import RAW_GPU_TELEMETRY, RAW_JOB_LOG, RAW_KERNEL_LOG
 from features.tables import CORE_HEALTH_EVENTS, CORE_INVENTORY, QUARANTINE
+from pipelines import ingest_run
 from pipelines.ingest import ingest, keep_outside, landing_of, raise_for_dead
 from pipelines.ingest_report import render_outcomes
 from pipelines.quarantine import render_quarantine
 from pipelines.settings import Settings
+from pipelines.sources.result import SourceResult, as_table
 from pipelines.staleness import find_stale
 from pipelines.store import Span, TableStore
 
@@ -198,11 +201,111 @@ def test_inputs_wait_while_another_process_ingests(site: Settings) -> None:
         ingest(site, now=NOW)
 
 
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A list with a server, and what it was asked; `fails` holds starts it does not answer."""
+    (tmp_path / "inputs.yaml").write_text(
+        "site: lab\ninputs:\n  - {kind: prometheus, url: 'http://127.0.0.1:9', name: metrics}\n"
+    )
+    state: dict[str, Any] = {"asked": [], "fails": set(), "late": 0.0}
+
+    def answer(_: Any, __: Any, window: Span, *, ingested_at: datetime) -> Iterator[SourceResult]:
+        start = (window.start - T0) / HOUR
+        state["asked"].append((start, (window.end - T0) / HOUR))
+        rows = [
+            {"gpu_uuid": "GPU-1", "ts": window.start, "gpu_temp_c": 40.0 + state["late"]}
+            | {"source": "prometheus", "ingested_at": ingested_at}
+        ]
+        yield SourceResult({"raw/gpu_telemetry": as_table(RAW_GPU_TELEMETRY, rows)})
+        if start in state["fails"]:
+            raise SourceError("the server hung up")
+
+    monkeypatch.setattr(ingest_run, "pull_window", answer)
+    return state
+
+
+def hours_of(site: Settings) -> list[float]:
+    return [(ts - T0) / HOUR for ts in landing_of(site).read(RAW_GPU_TELEMETRY)["ts"]]
+
+
+def test_a_server_is_asked_for_what_is_missing_the_newest_first(
+    tmp_path: Path, server: dict[str, Any]
+) -> None:
+    site = settings_of(tmp_path, start=T0 + 3 * HOUR)
+    ingest(site, now=NOW)
+    assert server["asked"][:2] == [(8.0, 9 - 2 / 60), (7.0, 8.0)]  # two minutes settle
+    assert hours_of(site) == [3, 4, 5, 6, 7, 8]
+    server["asked"].clear()
+    ingest(site, now=NOW + timedelta(minutes=30))
+    assert server["asked"] == [(9.0, 9.5 - 2 / 60), (8.0, 9.0), (7.0, 8.0)]  # young ones again
+    assert hours_of(site) == [3, 4, 5, 6, 7, 8, 9]
+
+
+def test_a_window_that_breaks_off_leaves_nothing_and_is_asked_again(
+    tmp_path: Path, server: dict[str, Any]
+) -> None:
+    site = settings_of(tmp_path, start=T0 + 3 * HOUR)
+    server["fails"] = {6.0}
+    outcome = ingest(site, now=NOW)[0]
+    assert outcome.failures == ["the server hung up"]
+    assert hours_of(site) == [7, 8]  # the rest waits: the server is in trouble
+    server["fails"] = set()
+    assert not ingest(site, now=NOW)[0].failures
+    assert hours_of(site) == [3, 4, 5, 6, 7, 8]
+
+
+def test_an_answer_that_says_the_same_again_marks_nothing_and_a_changed_one_its_hour(
+    tmp_path: Path, server: dict[str, Any]
+) -> None:
+    site = settings_of(tmp_path, start=T0 + 3 * HOUR)
+    ingest(site, now=NOW)
+    before = landing_of(site).journal.changed_hours("raw/gpu_telemetry")
+    ingest(site, now=NOW + timedelta(minutes=1))
+    assert landing_of(site).journal.changed_hours("raw/gpu_telemetry") == before
+    server["late"] = 1.0
+    ingest(site, now=NOW + timedelta(minutes=2))
+    after = landing_of(site).journal.changed_hours("raw/gpu_telemetry")
+    assert [(h - T0) / HOUR for h in after if after[h] != before[h]] == [7.0, 8.0]
+    temps = landing_of(site).read(RAW_GPU_TELEMETRY)["gpu_temp_c"].to_list()
+    assert temps == [40, 40, 40, 40, 41, 41]
+
+
+def test_a_server_that_was_down_for_days_is_caught_up_with(
+    tmp_path: Path, server: dict[str, Any]
+) -> None:
+    site = settings_of(tmp_path, end=None)
+    ingest(site, now=T0 + 2 * HOUR)
+    server["asked"].clear()
+    ingest(site, now=T0 + 50 * HOUR)
+    assert len(server["asked"]) == 49  # two days, and the young window before them once more
+    assert hours_of(site) == list(range(50))
+
+
+def test_names_are_hidden_before_anything_is_stored(site: Settings) -> None:
+    folder = site.inputs.parent
+    (folder / "jobs").mkdir()
+    header = "JobID|JobName|User|State|Submit\n"
+    (folder / "jobs" / "a.txt").write_text(header + "1|secret|ann|FAILED|2026-01-05T00:05:00\n|x\n")
+    (folder / "names.key").write_text("0123456789abcdef0123456789abcdef\n")
+    text = site.inputs.read_text() + "hide_names: {key_file: names.key}\n"
+    site.inputs.write_text(text)
+    ingest(site, now=NOW)
+    job = landing_of(site).read(RAW_JOB_LOG).row(0, named=True)
+    assert job["job_id"] == "1"
+    assert len(job["user"]) == len(job["job_name"]) == 16
+    stored = b"".join(path.read_bytes() for path in (folder / "data").rglob("*") if path.is_file())
+    assert b"secret" not in stored
+    (folder / "names.key").unlink()
+    with pytest.raises(SettingsError, match=r"names\.key"):
+        ingest(site, now=NOW)
+
+
 KILLED = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from pipelines import landing
+from pipelines import ingest_run
 from pipelines.ingest import ingest
 from pipelines.settings import load_settings
 landing.PART_ROWS = 40

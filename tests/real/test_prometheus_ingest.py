@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.sources import prometheus_wire
-from pipelines.sources.http_client import HttpLimits, HttpSettings
 from pipelines.sources.http_errors import HttpError
+from pipelines.sources.http_settings import HttpLimits, HttpSettings
 from pipelines.sources.prometheus import pull_prometheus
 from pipelines.sources.prometheus_chunks import LabelCache
 from pipelines.sources.prometheus_http import PrometheusClient, PrometheusSettings

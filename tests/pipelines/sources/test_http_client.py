@@ -9,8 +9,9 @@ import requests
 
 from features.errors import SettingsError, SourceError
 from pipelines.sources.http_auth import Auth, safe_url
-from pipelines.sources.http_client import Call, HttpClient, HttpLimits, HttpSettings
+from pipelines.sources.http_client import Call, HttpClient
 from pipelines.sources.http_errors import AnswerError, HttpError
+from pipelines.sources.http_settings import HttpLimits, HttpSettings
 from tests.pipelines.sources.prometheus_answers import Answer, Request, stand_in
 
 SECRET = "s3cret-t0ken-value"  # noqa: S105 - made up

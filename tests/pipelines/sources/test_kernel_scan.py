@@ -10,12 +10,14 @@ from pipelines.sources.kernel_scan import FoundLine, LineScan
 MARKERS = ("NVRM", "fallen off", "-- [x]")
 
 
-def scan(blocks, wants, every=b""):
+def scan(blocks, wants, every=b"", changes=None):
     """What the scan hands over, with the bytes before it."""
     taken = []
 
     def take(found):
         taken.append((found, scanner.behind()))
+        if changes is not None:
+            scanner.every_line_holds = changes(found)
         return wants(found)
 
     scanner = LineScan(MARKERS, take=take)
@@ -26,7 +28,7 @@ def scan(blocks, wants, every=b""):
     return taken, scanner.n_lines, scanner.tail()
 
 
-def line_by_line(data, wants, every=b""):
+def line_by_line(data, wants, every=b"", changes=None):
     """The same, slowly: every line is looked at."""
     lines = data.split(b"\n")
     if not lines[-1]:
@@ -40,6 +42,7 @@ def line_by_line(data, wants, every=b""):
             found = FoundLine(number, raw, is_marked)
             taken.append((found, data[max(at - kernel_scan.BEHIND_BYTES, 0) : at]))
             is_wanted = wants(found)
+            every = every if changes is None else changes(found)
         if at >= next_probe:
             next_probe = (at // kernel_scan.PROBE_EVERY + 1) * kernel_scan.PROBE_EVERY
         at += len(line) + 1
@@ -52,6 +55,8 @@ def small(monkeypatch):
     monkeypatch.setattr(kernel_scan, "PROBE_EVERY", 64)
     monkeypatch.setattr(kernel_scan, "LINE_BYTES", 24)
     monkeypatch.setattr(kernel_scan, "BEHIND_BYTES", 16)
+    monkeypatch.setattr(kernel_scan, "_PART_BYTES", 40)
+    monkeypatch.setattr(kernel_scan, "_FEW_BYTES", 10)
 
 
 PIECES = st.sampled_from(
@@ -77,6 +82,40 @@ def test_where_blocks_are_cut_makes_no_difference(every, data, cuts, ask):
     taken, n_lines, tail = scan(blocks, wants, every)
     expected = line_by_line(data, wants, every)
     assert (taken, n_lines, tail) == expected
+
+
+@pytest.mark.usefixtures("small")
+@settings(max_examples=300, deadline=None)
+@given(data=TEXTS, size=st.integers(1, 300), ask=st.integers(2, 4))
+def test_a_line_may_change_what_the_lines_after_it_must_hold(data, size, ask):
+    def changes(found):
+        return (b"", b"id=1", b"NV", b"a")[(found.number + len(found.raw)) % ask]
+
+    def wants(found):
+        return found.number % ask == 0
+
+    blocks = [data[at : at + size] for at in range(0, len(data), size)]
+    assert scan(blocks, wants, b"id=1", changes) == (*line_by_line(data, wants, b"id=1", changes),)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    pieces=st.lists(
+        st.tuples(
+            st.sampled_from(
+                [b"NVRM: one", b"caf\xe9 fallen off", b"\xe2\x82\xac-- [x]", b"N\xffVRM", b""]
+            ),
+            st.integers(0, 400),
+        ),
+        max_size=12,
+    ),
+    size=st.integers(2_000, 70_000),
+)
+def test_what_stands_in_blocks_of_usual_size_is_what_stands_line_by_line(pieces, size):
+    usual = b"a usual line of a log, one of very many\n"
+    data = b"".join(usual * n + piece + b"\n" for piece, n in pieces) + usual * 100
+    blocks = [data[at : at + size] for at in range(0, len(data), size)]
+    assert scan(blocks, lambda _: False) == line_by_line(data, lambda _: False)
 
 
 @pytest.mark.parametrize("size", [1, 7, 4096, 1 << 17, 1 << 30])

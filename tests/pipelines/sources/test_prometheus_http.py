@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 
 from features.errors import SettingsError, SourceError
-from pipelines.sources.http_client import HttpClient, HttpLimits, HttpSettings
+from pipelines.sources.http_client import HttpClient
 from pipelines.sources.http_errors import HttpError
+from pipelines.sources.http_settings import HttpLimits, HttpSettings
 from pipelines.sources.prometheus_chunks import LabelCache
 from pipelines.sources.prometheus_http import PrometheusClient, PrometheusSettings, is_too_much
 from pipelines.sources.prometheus_readings import Window

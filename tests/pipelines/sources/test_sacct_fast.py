@@ -11,7 +11,7 @@ from polars.testing import assert_frame_equal
 
 from features.errors import SourceError
 from features.raw_tables import RAW_JOB_LOG
-from pipelines.sources import sacct_fast
+from pipelines.sources import sacct_frames
 from pipelines.sources.local_time import to_utc
 from pipelines.sources.result import ReadTally, SourceResult, as_table, merge
 from pipelines.sources.sacct import parse_sacct, stream_sacct
@@ -123,7 +123,7 @@ def test_a_record_broken_over_lines_is_mended_across_pieces():
 
 
 def test_a_frame_holds_a_bounded_number_of_node_names(monkeypatch):
-    monkeypatch.setattr(sacct_fast, "MOST_NODES", 10)
+    monkeypatch.setattr(sacct_frames, "MOST_NODES", 10)
     lines = [f"{job}|a|u|FAILED|0:0||||n[1-{job}]|cpu=1" for job in range(1, 9)]
     text = "\n".join([HEADER, lines[0], "torn", *lines[1:], "torn"]).encode()
     assert_same(fast(text), careful(text))
@@ -162,6 +162,14 @@ def test_a_clock_shifts_as_single_times_are_read(second, name):
     wall = round((local - epoch).total_seconds())
     shift = Clock().shift(wall // 900, zone)
     assert wall + shift == round(expected.timestamp())
+
+
+def test_only_lines_with_bad_bytes_are_mended_where_a_text_is_not_utf8():
+    lines = [b"1|\xc3\xbc|u", b"2|\xff\xff|u", b"3|x\xc3|u", b"4|" + b"y" * 20 + b"\xe2\x82|u"]
+    rest = b"|FAILED|0:0||||n1|"
+    data = b"\n".join([HEADER.encode(), *(line + rest for line in lines)])
+    names = fast(data).table("raw/job_log")["job_name"].to_list()
+    assert names == ["\u00fc", "\ufffd\ufffd", "x\ufffd", "y" * 20 + "\ufffd"]
 
 
 def test_text_longer_than_a_view_holds_comes_back():

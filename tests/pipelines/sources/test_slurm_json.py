@@ -104,6 +104,12 @@ def test_an_exit_code_that_contradicts_the_state_is_unknown():
     assert jobs({"jobs": [{**job, "state": {"current": "COMPLETED"}}]})[0]["exit_code"] == 0
 
 
+def test_an_exit_code_that_is_unset_is_unknown():
+    unset = {"status": ["ERROR"], "return_code": NEVER, "signal": {"id": NEVER, "name": ""}}
+    job = {**NEW, "state": {"current": ["CANCELLED"]}, "exit_code": unset, "steps": []}
+    assert jobs({"jobs": [job]})[0]["exit_code"] is None
+
+
 QUEUED_OLD = {
     "job_id": 7, "job_state": "RUNNING", "name": "x", "user_name": "ann", "partition": "gpu",
     "submit_time": T, "start_time": T + 60, "end_time": T + 999_999, "nodes": "n[1-2]",
