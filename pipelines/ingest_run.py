@@ -30,6 +30,7 @@ STATIC_TABLES: Final = ("raw/incidents", "core/inventory", "core/topology", "cor
 _OVERLAP: Final = timedelta(hours=1)
 """How far an answer about the present reaches back over the one before it."""
 
+_LONGEST_QUESTION: Final = timedelta(hours=12)
 _BLOCK: Final = 1 << 20
 
 
@@ -153,8 +154,9 @@ class Run:
         windows = list(_windows(self.settings, spec, self.now))
         missing = [w for w in windows if self._is_missing(w, spec, [span for _, span in landed])]
         outcome.n_known += len(windows) - len(missing)
-        self.progress.begin(outcome.name, len(missing))
-        for window in reversed(missing):
+        questions = _joined(missing, until=self.now - timedelta(hours=spec.late_hours))
+        self.progress.begin(outcome.name, len(questions))
+        for window in reversed(questions):
             inside = tuple(i for i, s in landed if window.start <= s.start and s.end <= window.end)
             if not self._land_window(spec, window, writer, outcome, supersedes=inside):
                 return  # the server is in trouble: the rest stays missing, for the next run
@@ -231,6 +233,23 @@ def _windows(settings: Settings, spec: WindowInput, now: datetime) -> Iterator[S
     while start < until:
         yield Span(start, min(start + step, until))
         start += step
+
+
+def _joined(windows: list[Span], *, until: datetime) -> list[Span]:
+    """Consecutive windows before `until` joined, up to half a day.
+
+    A server answers with whole chunks of hours: many short questions cost several times more than
+    a few long ones.
+    """
+    joined: list[Span] = []
+    for window in windows:
+        last = joined[-1] if joined else None
+        is_next = last is not None and last.end == window.start and window.end <= until
+        if last is not None and is_next and window.end - last.start <= _LONGEST_QUESTION:
+            joined[-1] = Span(last.start, window.end)
+        else:
+            joined.append(window)
+    return joined
 
 
 def _hashes(path: Path, sizes: Collection[int]) -> tuple[str, dict[int, str]]:

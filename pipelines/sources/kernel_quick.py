@@ -28,8 +28,8 @@ _MONTHS: Final = (
     "Dec",
 )
 _LINE: Final = re.compile(
-    rf"({'|'.join(_MONTHS)}) {{1,2}}(\d{{1,2}}) (\d\d):(\d\d):(\d\d) ([A-Za-z][A-Za-z0-9_.-]{{0,63}}) "
-    r"kernel: \[ {0,9}(\d{1,9}\.\d{1,9})\] (?=NVRM: Xid \()",
+    rf"({'|'.join(_MONTHS)}) {{1,2}}(\d{{1,2}}) (\d\d):(\d\d):(\d\d) "
+    r"([A-Za-z][A-Za-z0-9_.-]{0,63}) kernel: \[ {0,9}(\d{1,9}\.\d{1,9})\] (?=NVRM: Xid \()",
     re.ASCII,
 )
 _NO_HOSTS: Final = ("stdout", "stderr")  # words of a container runtime

@@ -213,8 +213,9 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         start = (window.start - T0) / HOUR
         state["asked"].append((start, (window.end - T0) / HOUR))
         rows = [
-            {"gpu_uuid": "GPU-1", "ts": window.start, "gpu_temp_c": 40.0 + state["late"]}
+            {"gpu_uuid": "GPU-1", "ts": hour.start, "gpu_temp_c": 40.0 + state["late"]}
             | {"source": "prometheus", "ingested_at": ingested_at}
+            for hour in window.steps(HOUR)
         ]
         yield SourceResult({"raw/gpu_telemetry": as_table(RAW_GPU_TELEMETRY, rows)})
         if start in state["fails"]:
@@ -233,7 +234,8 @@ def test_a_server_is_asked_for_what_is_missing_the_newest_first(
 ) -> None:
     site = settings_of(tmp_path, start=T0 + 3 * HOUR)
     ingest(site, now=NOW)
-    assert server["asked"][:2] == [(8.0, 9 - 2 / 60), (7.0, 8.0)]  # two minutes settle
+    # Two minutes settle; what is old is asked for at once.
+    assert server["asked"] == [(8.0, 9 - 2 / 60), (7.0, 8.0), (3.0, 7.0)]
     assert hours_of(site) == [3, 4, 5, 6, 7, 8]
     server["asked"].clear()
     ingest(site, now=NOW + timedelta(minutes=30))
@@ -245,7 +247,7 @@ def test_a_window_that_breaks_off_leaves_nothing_and_is_asked_again(
     tmp_path: Path, server: dict[str, Any]
 ) -> None:
     site = settings_of(tmp_path, start=T0 + 3 * HOUR)
-    server["fails"] = {6.0}
+    server["fails"] = {3.0}
     outcome = ingest(site, now=NOW)[0]
     assert outcome.failures == ["the server hung up"]
     assert hours_of(site) == [7, 8]  # the rest waits: the server is in trouble
@@ -277,7 +279,7 @@ def test_a_server_that_was_down_for_days_is_caught_up_with(
     ingest(site, now=T0 + 2 * HOUR)
     server["asked"].clear()
     ingest(site, now=T0 + 50 * HOUR)
-    assert len(server["asked"]) == 49  # two days, and the young window before them once more
+    assert len(server["asked"]) == 6  # two days by half days, and two young windows
     assert hours_of(site) == list(range(50))
 
 
