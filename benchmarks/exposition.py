@@ -13,11 +13,11 @@ from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from pipelines.sources.dcgm_text import DIALECT
-from pipelines.sources.exposition_compiled import compiled_scan
-from pipelines.sources.exposition_page import Scan
-from pipelines.sources.exposition_scan import Scanner, samples_of, scan_python
-from pipelines.sources.telemetry_pages import PageBatch
+from pipelines.sources.telemetry.dcgm_text import DIALECT
+from pipelines.sources.telemetry.exposition_compiled import compiled_scan
+from pipelines.sources.telemetry.exposition_page import Scan
+from pipelines.sources.telemetry.exposition_scan import Scanner, samples_of, scan_python
+from pipelines.sources.telemetry.pages import PageBatch
 
 RUNS: Final = 5
 N_NODES: Final = 1000

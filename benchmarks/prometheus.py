@@ -22,12 +22,12 @@ import numpy as np
 import requests
 from numpy.typing import NDArray
 
-from pipelines.sources.http_settings import HttpSettings
-from pipelines.sources.prometheus import pull_prometheus
-from pipelines.sources.prometheus_chunks import LabelCache
-from pipelines.sources.prometheus_http import PrometheusClient, PrometheusSettings
-from pipelines.sources.prometheus_readings import Window
-from pipelines.sources.prometheus_series import Matcher, Reader
+from pipelines.sources.http.settings import HttpSettings
+from pipelines.sources.prometheus.chunks import LabelCache
+from pipelines.sources.prometheus.client import PrometheusClient, PrometheusSettings
+from pipelines.sources.prometheus.pull import pull_prometheus
+from pipelines.sources.prometheus.readings import Window
+from pipelines.sources.prometheus.series import Matcher, Reader
 from tests.real.prometheus_server import PrometheusServer
 
 N_GPUS = 1000

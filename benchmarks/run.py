@@ -19,8 +19,8 @@ from features.core_tables import CoreTables
 from features.grid import as_of_times, watched_grid
 from features.matrix import MatrixSpec, build_gpu_matrix
 from features.tables import CORE_GPU_TELEMETRY, CORE_INVENTORY
-from pipelines.sources.dcgm_text import parse_dcgm_text
-from pipelines.sources.history import read_history
+from pipelines.sources.history.files import read_history
+from pipelines.sources.telemetry.dcgm_text import parse_dcgm_text
 
 SAMPLES = Path(__file__).parents[1] / "data_samples" / "demo"
 RUNS = 5

@@ -14,7 +14,7 @@ from pathlib import Path
 import duckdb
 import polars as pl
 
-from pipelines.sources.sacct import stream_sacct
+from pipelines.sources.slurm.sacct import stream_sacct
 
 N_ROWS = 1_000_000
 RUNS = 5

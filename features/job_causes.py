@@ -1,6 +1,6 @@
 """Why a job failed, concluded from the rows its own output gave: cause against collateral damage.
 
-Which line means what is said by a rule file and read in `pipelines.sources.job_rules`; end states
+Which line means what is said by a rule file and read in `pipelines.sources.jobs.rules`; end states
 of the scheduler are in `features.scheduler_states`.
 """
 

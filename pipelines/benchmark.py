@@ -21,7 +21,7 @@ from models.benchmark import BenchmarkProtocol, benchmark_rows, run_protocol
 from models.benchmark_result import BenchmarkResult, WindowResult
 from models.evaluation import Estimate, RowMetrics
 from models.specs import TrainSpec
-from pipelines.sources.history import read_history
+from pipelines.sources.history.files import read_history
 from remediation.strict_yaml import parse_yaml
 
 MAPPINGS: Final = Path(__file__).parent / "mappings"

@@ -25,14 +25,14 @@ from pipelines.ingest_run import (
 )
 from pipelines.landing import LANDED_TABLES, Landing
 from pipelines.settings import Settings
-from pipelines.sources.input_base import FileInput, Input, PresentInput, WindowInput
-from pipelines.sources.places import places_by_name
-from pipelines.sources.readers import (
+from pipelines.sources.result import SourceResult, merge
+from pipelines.sources.site.input_base import FileInput, Input, PresentInput, WindowInput
+from pipelines.sources.site.listing import SiteInputs, load_inputs
+from pipelines.sources.site.places import places_by_name
+from pipelines.sources.site.readers import (
     read_inputs,
     tables_of,
 )
-from pipelines.sources.result import SourceResult, merge
-from pipelines.sources.site import SiteInputs, load_inputs
 from pipelines.store import Span, TableStore
 
 _REMEMBERED: Final = timedelta(days=7)

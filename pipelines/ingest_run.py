@@ -1,7 +1,7 @@
 """One run over the inputs: files by content, servers by windows, each failure kept apart.
 
 What the tables are and who calls is in `pipelines.ingest`; how an input is read in
-`pipelines.sources.readers`.
+`pipelines.sources.site.readers`.
 """
 
 import hashlib
@@ -15,10 +15,10 @@ from features.errors import ForewarnError, SourceError
 from pipelines.landing import Landing, LandingWriter, reading_id
 from pipelines.landing_journal import Reading
 from pipelines.settings import Settings
-from pipelines.sources.input_base import FileInput, PresentInput, PullInput, WindowInput
-from pipelines.sources.readers import pull_window, stream_file, way_of_reading
 from pipelines.sources.result import SourceResult
-from pipelines.sources.site import SiteInputs
+from pipelines.sources.site.input_base import FileInput, PresentInput, PullInput, WindowInput
+from pipelines.sources.site.listing import SiteInputs
+from pipelines.sources.site.readers import pull_window, stream_file, way_of_reading
 from pipelines.store import Span
 
 OWN_RECORDS: Final = "history"

@@ -15,8 +15,8 @@ from pipelines.ingest_run import InputOutcome, Run, SilentProgress
 from pipelines.landing import LANDED_TABLES, Landing
 from pipelines.quarantine import all_refusals, refusal_lines
 from pipelines.settings import Settings
-from pipelines.sources.input_base import FileInput
-from pipelines.sources.site import SiteInputs, load_inputs
+from pipelines.sources.site.input_base import FileInput
+from pipelines.sources.site.listing import SiteInputs, load_inputs
 from pipelines.store import TableStore
 
 _SHOWN = 20

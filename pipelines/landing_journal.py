@@ -4,7 +4,7 @@ It knows no Parquet and no source; `pipelines.landing` writes the parts and call
 """
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ from typing import Any, Final
 import polars as pl
 
 from features.tables import QUARANTINE, READS
-from pipelines.landing_schema import open_journal
+from pipelines.landing_schema import landing_errors, open_journal
 from pipelines.store import Span
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -135,6 +135,14 @@ class LandingJournal:
             origin,
         )
 
+    def origins_of(self, input_name: str, content: str) -> list[tuple[str, str]]:
+        """Readings of an input that have this content: id and origin."""
+        return self._rows(
+            "SELECT reading_id, origin FROM readings WHERE input = ? AND content = ?",
+            input_name,
+            content,
+        )
+
     def windows_of(self, input_name: str) -> list[tuple[str, Span]]:
         """Windows of time of a server that have landed: id and window, in order of time."""
         rows = self._rows(
@@ -203,6 +211,14 @@ class LandingJournal:
                 "INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?, ?)",
                 (input_name, origin, source, at.isoformat(), error),
             )
+
+    def forget_failures(self, input_name: str, *, but: Collection[str]) -> None:
+        """Forgets that files of an input could not be read, but for some origins."""
+        noted = self._rows("SELECT origin FROM failures WHERE input = ?", input_name)
+        over = [(input_name, origin) for (origin,) in noted if origin not in but]
+        if over:
+            with self._transaction() as sql:
+                sql.executemany("DELETE FROM failures WHERE input = ? AND origin = ?", over)
 
     def note_stat(self, input_name: str, origin: str, stat: str) -> None:
         """Keeps what the file system says of a file whose content has landed."""
@@ -283,22 +299,21 @@ class LandingJournal:
         return pl.DataFrame(self._rows(query), schema=schema, orient="row")
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        if not self._path.exists():
-            return []
-        with closing(open_journal(self._path)) as sql:
-            return sql.execute(query, values).fetchall()
+        with landing_errors(self._path):
+            if not self._path.exists():
+                return []
+            with closing(open_journal(self._path)) as sql:
+                return sql.execute(query, values).fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(open_journal(self._path)) as sql:
-            sql.execute("BEGIN IMMEDIATE")
-            try:
+        with landing_errors(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with closing(open_journal(self._path)) as sql:
+                # Closing takes back what was not committed, also where the disk is full.
+                sql.execute("BEGIN IMMEDIATE")
                 yield sql
-            except BaseException:
-                sql.execute("ROLLBACK")
-                raise
-            sql.execute("COMMIT")
+                sql.execute("COMMIT")
 
 
 def _micros(at: datetime | None) -> int | None:

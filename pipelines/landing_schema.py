@@ -4,6 +4,8 @@ What is written there is in `pipelines.landing_journal`.
 """
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +30,7 @@ CREATE TABLE readings (
     n_quarantined INTEGER NOT NULL
 );
 CREATE INDEX readings_by_origin ON readings (input, origin);
+CREATE INDEX readings_by_content ON readings (input, content);
 CREATE TABLE parts (
     path TEXT PRIMARY KEY,
     table_key TEXT NOT NULL,
@@ -79,6 +82,42 @@ CREATE TABLE files (
     PRIMARY KEY (input, origin)
 );
 """
+
+
+class LandingError(DataError):
+    """The landing itself cannot be read or written: no input is to blame, and none can land."""
+
+
+@contextmanager
+def landing_errors(place: Path) -> Iterator[None]:
+    """Turns what disks and SQLite raise into an error that says what to do.
+
+    Args:
+        place: What is read or written, for the message.
+
+    Raises:
+        LandingError: The disk is full, may not be written, or what it holds is damaged.
+    """
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise LandingError(_no_access(place, str(error))) from error
+    except sqlite3.DatabaseError as error:
+        raise LandingError(
+            f"{place} is damaged: {error}. Put it back from a backup, or move the folder "
+            f"{place.parent} away and ingest again: all inputs are then read anew."
+        ) from error
+    except OSError as error:
+        raise LandingError(_no_access(place, error.strerror or str(error))) from error
+    except ValueError as error:  # a path that holds a NUL
+        raise LandingError(_no_access(place, str(error))) from error
+
+
+def _no_access(place: Path, why: str) -> str:
+    return (
+        f"{place} cannot be read or written: {why}. See that data_root has free space and that "
+        f"this user may write it, then run again; what was committed stays."
+    )
 
 
 def open_journal(path: Path) -> sqlite3.Connection:

@@ -43,7 +43,7 @@ class Settings(_Strict):
     Attributes:
         site: Name shown in reports.
         note: A line shown at the top of every report.
-        inputs: YAML file that lists the inputs (`pipelines.sources.site`).
+        inputs: YAML file that lists the inputs (`pipelines.sources.site.listing`).
         data_root: Folder of the Parquet store, the model registry and the published scores.
         start: First hour of the record.
         end: End of the record; None: it goes on.

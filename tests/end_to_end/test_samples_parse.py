@@ -10,9 +10,9 @@ import pytest
 from features.core_build import build_health_events, build_jobs, build_node_states
 from features.incidents import build_incidents
 from pipelines.sources.catalogue import load_catalogue
-from pipelines.sources.readers import read_inputs
 from pipelines.sources.result import SourceResult
-from pipelines.sources.site import load_inputs
+from pipelines.sources.site.listing import load_inputs
+from pipelines.sources.site.readers import read_inputs
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
 DEMO = SAMPLES / "demo"

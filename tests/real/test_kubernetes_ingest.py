@@ -13,11 +13,11 @@ import polars as pl
 import pytest
 
 from features.errors import SettingsError, SourceError
-from pipelines.sources.http_errors import HttpError
-from pipelines.sources.kubernetes_client import OfficialApi
-from pipelines.sources.kubernetes_json import read_kubernetes_json
-from pipelines.sources.kubernetes_lists import ListLimits, Waits
-from pipelines.sources.kubernetes_pull import KubernetesQuery, pull_kubernetes
+from pipelines.sources.http.errors import HttpError
+from pipelines.sources.kubernetes.client import OfficialApi
+from pipelines.sources.kubernetes.json_files import read_kubernetes_json
+from pipelines.sources.kubernetes.lists import ListLimits, Waits
+from pipelines.sources.kubernetes.pull import KubernetesQuery, pull_kubernetes
 from pipelines.sources.result import SourceResult, merge
 from tests.real.kubernetes_server import Call, Fault, KubernetesServer
 

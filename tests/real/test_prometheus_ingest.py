@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.sources import prometheus_wire
-from pipelines.sources.http_errors import HttpError
-from pipelines.sources.http_settings import HttpLimits, HttpSettings
-from pipelines.sources.prometheus import pull_prometheus
-from pipelines.sources.prometheus_chunks import LabelCache
-from pipelines.sources.prometheus_http import PrometheusClient, PrometheusSettings
-from pipelines.sources.prometheus_readings import Window
-from pipelines.sources.prometheus_series import Matcher, Reader
+from pipelines.sources.http.errors import HttpError
+from pipelines.sources.http.settings import HttpLimits, HttpSettings
+from pipelines.sources.prometheus import wire as prometheus_wire
+from pipelines.sources.prometheus.chunks import LabelCache
+from pipelines.sources.prometheus.client import PrometheusClient, PrometheusSettings
+from pipelines.sources.prometheus.pull import pull_prometheus
+from pipelines.sources.prometheus.readings import Window
+from pipelines.sources.prometheus.series import Matcher, Reader
 from pipelines.sources.result import merge
 from tests.real.prometheus_server import ABSENT, PROGRAM, PrometheusServer
 
@@ -115,7 +115,7 @@ def plain_only(monkeypatch):
     """Makes requests that accept plain samples only, as an old client does."""
     encode = prometheus_wire.encode_read_request
     monkeypatch.setattr(
-        "pipelines.sources.prometheus_http.encode_read_request",
+        "pipelines.sources.prometheus.client.encode_read_request",
         lambda matchers, window: encode(matchers, window, types=(0,)),
     )
 
@@ -242,7 +242,7 @@ def test_a_sample_limit_of_the_server_halves_the_window(tmp_path):
         with pytest.MonkeyPatch.context() as patch:
             encode = prometheus_wire.encode_read_request
             patch.setattr(
-                "pipelines.sources.prometheus_http.encode_read_request",
+                "pipelines.sources.prometheus.client.encode_read_request",
                 lambda matchers, window: encode(matchers, window, types=(0,)),
             )
             halved = table(merge(pull_prometheus(found, START, END, ingested_at=NOW)))

@@ -10,12 +10,12 @@ import pytest
 
 from features.core_build import build_jobs, build_node_states
 from pipelines.sources.result import SourceResult, merge
-from pipelines.sources.sacct import parse_sacct
-from pipelines.sources.slurm_commands import CommandError, LocalCommands
-from pipelines.sources.slurm_json import parse_slurm_json
-from pipelines.sources.slurm_nodes import parse_scontrol_nodes
-from pipelines.sources.slurm_pull import SlurmAsk, pull_slurm
-from pipelines.sources.slurm_queue import parse_show_jobs, stream_jobcomp
+from pipelines.sources.slurm.commands import CommandError, LocalCommands
+from pipelines.sources.slurm.json_documents import parse_slurm_json
+from pipelines.sources.slurm.nodes import parse_scontrol_nodes
+from pipelines.sources.slurm.pull import SlurmAsk, pull_slurm
+from pipelines.sources.slurm.queue import parse_show_jobs, stream_jobcomp
+from pipelines.sources.slurm.sacct import parse_sacct
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -16,7 +16,7 @@ from models.benchmark import benchmark_rows, run_protocol, shuffled_labels
 from models.benchmark_result import BenchmarkResult
 from models.evaluation import Bootstrap
 from pipelines.benchmark import MAPPINGS, load_protocol, read_benchmark_tables, run_benchmark
-from pipelines.sources.history import read_history
+from pipelines.sources.history.files import read_history
 
 DATA = Path(__file__).parents[2] / "../shared/data/titan"
 RECORD = DATA / "gpu_lifetimes_until_2018.csv"

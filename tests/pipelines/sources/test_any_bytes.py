@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from features.errors import SourceError
 from features.tables import TABLE_BY_KEY
-from pipelines.sources.dcgm_text import parse_dcgm_text
 from pipelines.sources.kernel_log import parse_kernel_log
-from pipelines.sources.nvidia_smi_csv import parse_nvidia_smi_csv
-from pipelines.sources.sacct import parse_sacct
+from pipelines.sources.slurm.sacct import parse_sacct
+from pipelines.sources.telemetry.dcgm_text import parse_dcgm_text
+from pipelines.sources.telemetry.nvidia_smi_csv import parse_nvidia_smi_csv
 
 NOW = datetime(2026, 1, 6, tzinfo=UTC)
 LOCAL = {"origin": "f", "time_zone": "Europe/Berlin", "ingested_at": NOW}

@@ -26,7 +26,7 @@ def test_a_loop_is_compiled_where_no_cache_can_be_written(monkeypatch):
     assert compiled.signatures
 
 
-@pytest.mark.parametrize("module", ["prometheus", "prometheus_http", "prometheus_tables"])
+@pytest.mark.parametrize("module", ["prometheus.pull", "prometheus.client", "prometheus.tables"])
 def test_importing_the_source_compiles_nothing(module):
     import subprocess
     import sys

@@ -8,10 +8,10 @@ import pytest
 
 from features.errors import SourceError
 from features.tables import TABLE_BY_KEY
-from pipelines.sources.dcgm_text import read_dcgm_text
 from pipelines.sources.kernel_log import parse_kernel_log, read_kernel_log
-from pipelines.sources.nvidia_smi_csv import read_nvidia_smi_csv
-from pipelines.sources.sacct import read_sacct
+from pipelines.sources.slurm.sacct import read_sacct
+from pipelines.sources.telemetry.dcgm_text import read_dcgm_text
+from pipelines.sources.telemetry.nvidia_smi_csv import read_nvidia_smi_csv
 
 SAMPLES = Path(__file__).parents[3] / "../shared/data/samples"
 NOW = datetime(2026, 5, 1, tzinfo=UTC)

@@ -1,0 +1,1 @@
+"""A site's own records: any CSV or Parquet, by a mapping."""

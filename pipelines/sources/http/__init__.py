@@ -1,0 +1,1 @@
+"""Asking servers over HTTP with limits and secrets by reference."""

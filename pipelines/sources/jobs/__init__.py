@@ -1,0 +1,1 @@
+"""What jobs themselves write: their output and their training metrics."""

@@ -1,0 +1,1 @@
+"""Nodes, pods, jobs and events of Kubernetes, saved or live."""

@@ -1,0 +1,1 @@
+"""GPU samples from Prometheus and compatibles."""

@@ -1,0 +1,1 @@
+"""Jobs, nodes and places from Slurm, saved or live."""

@@ -1,0 +1,1 @@
+"""GPU samples as text: exporters, nvidia-smi, saved or scraped."""
