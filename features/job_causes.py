@@ -48,38 +48,62 @@ def job_causes(raw: pl.DataFrame) -> pl.DataFrame:
         job_id, fault_class, cause, node (of the deciding line; null where it names none), one row
         per job, sorted by job_id. Rows without a job explain none.
     """
-    return (
-        raw.filter(pl.col("job_id").is_not_null())
-        .sort(*_ORDER, nulls_last=True)
-        .unique("job_id", keep="first", maintain_order=True)
-        .select(CAUSE_SCHEMA.names())
-        .sort("job_id")
-    )
+    told = raw.filter(pl.col("job_id").is_not_null())
+    return _most_telling(told, by=["job_id"]).select(CAUSE_SCHEMA.names())
 
 
-def explain_jobs(jobs: pl.DataFrame, causes: pl.DataFrame) -> pl.DataFrame:
-    """Jobs whose cause the scheduler did not know, explained by their output.
+def explain_jobs(jobs: pl.DataFrame, output: pl.DataFrame) -> pl.DataFrame:
+    """Attempts whose cause the scheduler did not know, explained by the job's output.
 
-    A job's output holds all its attempts: what its end says is about the last one.
+    A job's output holds all its attempts. A line with a time is about the attempt that had begun
+    last by then, one that came again about later attempts too; a line without a time is about
+    the last attempt that began. So what a later attempt writes changes no earlier one.
 
     Args:
         jobs: core/jobs.
-        causes: What `job_causes` gives.
+        output: raw/job_output.
 
     Returns:
-        The jobs; `cause` of the last attempt that ended badly, where it was unknown, is that of
-        its output.
+        The jobs; `cause` of attempts that ended badly, where it was unknown, is that of their
+        output.
     """
-    told = causes.filter(pl.col("cause") != "unknown").select("job_id", told="cause")
-    is_last = pl.col("attempt") == pl.col("attempt").max().over("job_id")
-    is_open = is_last & (pl.col("cause") == "unknown")
+    causes = _most_telling(_by_attempt(jobs, output), by=["job_id", "attempt"])
+    told = causes.filter(pl.col("cause") != "unknown").select("job_id", "attempt", told="cause")
+    is_open = pl.col("cause") == "unknown"
     return (
-        jobs.join(told, on="job_id", how="left", maintain_order="left")
+        jobs.join(told, on=["job_id", "attempt"], how="left", maintain_order="left")
         .with_columns(
             pl.when(is_open).then(pl.coalesce("told", "cause")).otherwise("cause").alias("cause")
         )
         .drop("told")
     )
+
+
+def _by_attempt(jobs: pl.DataFrame, output: pl.DataFrame) -> pl.DataFrame:
+    """Rows of output with each attempt that they may be about."""
+    is_alone = pl.len().over("job_id") == 1
+    attempts = (
+        jobs.select("job_id", "attempt", "start")
+        .filter(pl.col("start").is_not_null() | is_alone)  # one that waits has written nothing
+        .sort("job_id", "attempt")
+        .with_columns(
+            pl.col("start").shift(-1).over("job_id").alias("next_start"),
+            (pl.col("attempt") == pl.col("attempt").min().over("job_id")).alias("is_first"),
+        )
+    )
+    ts, is_last = pl.col("ts"), pl.col("next_start").is_null()
+    # Clocks differ: a line that seems to lie before the first attempt is about that one.
+    has_begun = pl.col("is_first") | (pl.col("start") <= ts)
+    is_own = has_begun & (is_last | (ts < pl.col("next_start")))
+    came_again = (pl.col("count") > 1) & (ts < pl.col("start"))
+    is_about = pl.when(ts.is_null()).then(is_last).otherwise(is_own | came_again)
+    return output.join(attempts, on="job_id").filter(is_about)
+
+
+def _most_telling(rows: pl.DataFrame, *, by: list[str]) -> pl.DataFrame:
+    """The row that explains each job or attempt, sorted by them."""
+    ranked = rows.sort(*_ORDER, nulls_last=True)
+    return ranked.unique(by, keep="first", maintain_order=True).sort(by)
 
 
 def _rank(row: Mapping[str, Any]) -> tuple[tuple[bool, Any], ...]:

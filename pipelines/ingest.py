@@ -29,10 +29,8 @@ from pipelines.sources.result import SourceResult, merge
 from pipelines.sources.site.input_base import FileInput, Input, PresentInput, WindowInput
 from pipelines.sources.site.listing import SiteInputs, load_inputs
 from pipelines.sources.site.places import places_by_name
-from pipelines.sources.site.readers import (
-    read_inputs,
-    tables_of,
-)
+from pipelines.sources.site.readers import read_inputs, tables_of
+from pipelines.sources.site.reading_names import way_of_reading
 from pipelines.store import Span, TableStore
 
 _REMEMBERED: Final = timedelta(days=7)
@@ -71,6 +69,8 @@ def ingest(
     """
     inputs = load_inputs(settings.inputs)
     chosen = [spec for spec in _chosen(inputs, only) if _is_wanted(inputs, spec, tables)]
+    for spec in chosen:
+        way_of_reading(inputs, spec)  # a mistake in the list is found before anything lands
     landing, outcomes = landing_of(settings), []
     run = Run(settings, inputs, landing, now, progress or SilentProgress())
     with landing.writer() as writer:

@@ -78,10 +78,10 @@ def outcome_lines(outcomes: Sequence[InputOutcome]) -> list[str]:
     """
     width = max([len("input"), *(len(outcome.name) for outcome in outcomes)])
     head = ("new", "known", "failed", "read", "parsed", "skipped", "refused")
-    lines = [f"{'input':<{width}}" + "".join(f"{word:>10}" for word in head)]
+    lines = [f"{'input':<{width}}" + "".join(f"{word:>14}" for word in head)]
     for outcome in outcomes:
         numbers = (outcome.n_landed, outcome.n_known, len(outcome.failures), *outcome.counts)
-        lines.append(f"{plain(outcome.name):<{width}}" + "".join(f"{n:>10,}" for n in numbers))
+        lines.append(f"{plain(outcome.name):<{width}}" + "".join(f"{n:>14,}" for n in numbers))
     for outcome in outcomes:
         for failure in outcome.failures:
             lines += ["", f"{plain(outcome.name)} failed and will be tried again: {plain(failure)}"]

@@ -14,12 +14,15 @@ from typing import Final, Protocol
 from features.errors import ForewarnError, SourceError
 from pipelines.landing import Landing, LandingWriter, reading_id
 from pipelines.landing_journal import Reading
+from pipelines.landing_schema import LandingError
 from pipelines.settings import Settings
 from pipelines.sources.result import SourceResult
 from pipelines.sources.site.input_base import FileInput, PresentInput, PullInput, WindowInput
 from pipelines.sources.site.listing import SiteInputs
-from pipelines.sources.site.readers import pull_window, stream_file, way_of_reading
+from pipelines.sources.site.readers import pull_window, stream_file
+from pipelines.sources.site.reading_names import check_name, told_by_name, way_of_reading
 from pipelines.store import Span
+from remediation.plan import plain
 
 OWN_RECORDS: Final = "history"
 """The kind of input whose stays, places and plans are read as they stand, and so never land."""
@@ -97,19 +100,21 @@ class Run:
         """Lands the files of an input that hold something new."""
         try:
             files = self.inputs.files(spec)
-        except SourceError as error:
-            outcome.failures.append(str(error))
+        except (SourceError, OSError) as error:
             self._note_failure(outcome, origin=spec.path, error=error)
             return
-        self.progress.begin(outcome.name, sum(path.stat().st_size for path in files))
-        way = way_of_reading(self.inputs, spec)
-        for path in files:
+        sizes = [_size(path) for path in files]
+        self.progress.begin(outcome.name, sum(sizes))
+        way, failed = way_of_reading(self.inputs, spec), set()
+        for path, size in zip(files, sizes, strict=True):
             try:
                 self._land_file(spec, path, way=way, writer=writer, outcome=outcome)
+            except LandingError:
+                raise  # the disk, not the file
             except (ForewarnError, OSError) as error:
-                outcome.failures.append(str(error))
-                self._note_failure(outcome, origin=str(path), error=error)
-            self.progress.advance(path.stat().st_size if path.exists() else 0)
+                failed.add(self._note_failure(outcome, origin=str(path), error=error))
+            self.progress.advance(size)
+        self.landing.journal.forget_failures(outcome.name, but=failed)
 
     def _land_file(
         self,
@@ -120,6 +125,7 @@ class Run:
         writer: LandingWriter,
         outcome: InputOutcome,
     ) -> None:
+        check_name(path)
         journal, origin = self.landing.journal, str(path)
         stat = _stat(path, way)
         if journal.stat_of(outcome.name, origin) == stat:
@@ -127,8 +133,9 @@ class Run:
             return
         earlier = journal.readings_of(outcome.name, origin)
         content, prefixes = _hashes(path, [size for *_, size in earlier])
-        name = reading_id(how=way, what=content)
-        if journal.has(name):
+        told = told_by_name(spec, path)
+        name = reading_id(how=way, what=f"{content} {told}")
+        if writer.has(name):
             journal.note_stat(outcome.name, origin, stat)
             outcome.n_known += 1
             return
@@ -140,8 +147,16 @@ class Run:
             content=content,
             size=path.stat().st_size,
             stat=stat,
-            # A file that grew holds all that it held; one that was rotated does not.
-            supersedes=tuple(i for i, old, size in earlier if prefixes.get(size) == old),
+            # A file that grew holds all that it held; one that was rotated does not. The same
+            # content under another name was read in another way, unless the name tells more.
+            supersedes=tuple(
+                {i for i, old, size in earlier if prefixes.get(size) == old}
+                | {
+                    i
+                    for i, other in journal.origins_of(outcome.name, content)
+                    if told_by_name(spec, Path(other)) == told
+                }
+            ),
         )
         chunks = stream_file(self.inputs, spec, path, ingested_at=self.now)
         if spec.kind == OWN_RECORDS:
@@ -202,8 +217,9 @@ class Run:
             chunks = pull_window(self.inputs, spec, window, ingested_at=self.now)
             outcome.add(writer.add(reading, chunks, landed_at=self.now))
             writer.commit()
+        except LandingError:
+            raise  # the disk, not the server
         except (ForewarnError, OSError) as error:
-            outcome.failures.append(str(error))
             self._note_failure(outcome, origin=spec.address, error=error)
             return False
         return True
@@ -214,14 +230,18 @@ class Run:
             return True
         return not any(span.start <= window.start and window.end <= span.end for span in landed)
 
-    def _note_failure(self, outcome: InputOutcome, *, origin: str, error: Exception) -> None:
+    def _note_failure(self, outcome: InputOutcome, *, origin: str, error: Exception) -> str:
+        """Keeps a failure and returns its origin; both may hold bytes that are no text."""
+        outcome.failures.append(str(error))
+        noted = plain(origin)
         self.landing.journal.note_failure(
             input_name=outcome.name,
             source=outcome.kind,
-            origin=origin,
+            origin=noted,
             at=self.now,
-            error=str(error),
+            error=plain(str(error)),
         )
+        return noted
 
 
 def _windows(settings: Settings, spec: WindowInput, now: datetime) -> Iterator[Span]:
@@ -267,6 +287,14 @@ def _hashes(path: Path, sizes: Collection[int]) -> tuple[str, dict[int, str]]:
             if size == at:
                 prefixes[size] = digest.hexdigest()
     return digest.hexdigest(), prefixes
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file, for the progress; 0 where it has gone since it was listed."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _without_static(chunk: SourceResult) -> SourceResult:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
+from polars.exceptions import PolarsError
 
 from features.contracts import TableContract
 from features.errors import DataError
@@ -30,6 +31,7 @@ from features.raw_tables import (
 )
 from features.tables import CORE_MAINTENANCE, CORE_TOPOLOGY
 from pipelines.landing_journal import Landed, LandingJournal, Part, Reading
+from pipelines.landing_schema import LandingError, landing_errors
 from pipelines.sources.result import SourceResult
 from pipelines.store import Span, write_table
 
@@ -99,9 +101,12 @@ class Landing:
 
         Raises:
             DataError: Another process is writing.
+            LandingError: The disk is full, may not be written, or what it holds is damaged.
         """
-        self._root.mkdir(parents=True, exist_ok=True)
-        with (self._root / "writer.lock").open("a") as lock:
+        with landing_errors(self._root):
+            self._root.mkdir(parents=True, exist_ok=True)
+            lock = (self._root / "writer.lock").open("a")
+        with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -109,7 +114,8 @@ class Landing:
                     f"{self._root}: another process is ingesting. Let it end, or stop it; what it "
                     f"has committed stays."
                 ) from error
-            self._remove_leftovers()
+            with landing_errors(self._root / "parts"):
+                self._match_parts()
             writer = LandingWriter(self._root, self.journal)
             try:
                 yield writer
@@ -126,16 +132,23 @@ class Landing:
         Returns:
             Rows that hold the contract; the same however the input was cut, repeated, overlapped
             or delayed.
+
+        Raises:
+            LandingError: A part is lost or damaged.
         """
         for tries_left in reversed(range(_READ_TRIES)):
             parts = self.journal.parts(contract.asset_key, span)
             try:
                 frames = [self._scan(contract, *part, span=span).collect() for part in parts]
                 break
-            except FileNotFoundError:
+            except (PolarsError, OSError) as error:
                 # A part was replaced between looking and reading; the journal knows the new one.
                 if not tries_left:
-                    raise
+                    raise LandingError(
+                        f"{self._root / 'parts'}: a part is lost or damaged: "
+                        f"{str(error).splitlines()[0]}. Remove it where it is still there, and "
+                        f"run forewarn ingest: what it held is read again."
+                    ) from error
         return _joined(contract, frames)
 
     def count(self, contract: TableContract, *, span: Span | None = None) -> int:
@@ -162,13 +175,19 @@ class Landing:
             lazy = lazy.filter(pl.col(_READING).is_in(list(live)))
         return lazy
 
-    def _remove_leftovers(self) -> None:
-        """Removes part files that a crash left without a reading."""
+    def _match_parts(self) -> None:
+        """Removes part files that a crash left without a reading, and readings without their part.
+
+        Somebody may have removed a part by hand: what it held is then read again, where it is
+        still to be had.
+        """
         folder = self._root / "parts"
-        known = self.journal.part_paths()
+        known, there = self.journal.part_paths(), set()
         for path in folder.glob("*/*/*"):
-            if str(path.relative_to(folder)) not in known:
+            there.add(name := str(path.relative_to(folder)))
+            if name not in known:
                 path.unlink()
+        self.journal.forget_parts(known - there)
 
 
 class LandingWriter:
@@ -183,6 +202,11 @@ class LandingWriter:
         self._root = root
         self._journal = journal
         self._done: list[_Open] = []
+
+    def has(self, reading_id: str) -> bool:
+        """Whether a reading has landed or been added."""
+        added = (item.reading.reading_id for item in self._done)
+        return reading_id in added or self._journal.has(reading_id)
 
     def add(
         self, reading: Reading, chunks: Iterable[SourceResult], *, landed_at: datetime
@@ -273,7 +297,8 @@ class LandingWriter:
             first, last = times.min(), times.max()
             frame = frame.sort(column, maintain_order=True)
         path = f"{table}/{name}.parquet"
-        write_table(self._root / "parts" / path, frame, sync=True)
+        with landing_errors(self._root / "parts"):
+            write_table(self._root / "parts" / path, frame, sync=True)
         return Part(path, table, first, last, readings)  # type: ignore[arg-type]  # a time column
 
 

@@ -18,6 +18,8 @@ from pipelines.landing_schema import landing_errors, open_journal
 from pipelines.store import Span
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_UNUSED: Final = "path NOT IN (SELECT path FROM part_readings)"
+_DROP_UNUSED: Final = f"DELETE FROM parts WHERE {_UNUSED}"  # noqa: S608 - no outside text
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -116,10 +118,8 @@ class LandingJournal:
                 )
                 pairs = [(part.path, reading_id) for reading_id in part.readings]
                 sql.executemany("INSERT INTO part_readings VALUES (?, ?)", pairs)
-            unused = sql.execute(
-                "SELECT path FROM parts WHERE path NOT IN (SELECT path FROM part_readings)"
-            ).fetchall()
-            sql.executemany("DELETE FROM parts WHERE path = ?", unused)
+            unused = sql.execute(f"SELECT path FROM parts WHERE {_UNUSED}").fetchall()  # noqa: S608
+            sql.execute(_DROP_UNUSED)
         return [path for (path,) in unused]
 
     def has(self, reading_id: str) -> bool:
@@ -169,6 +169,28 @@ class LandingJournal:
     def part_paths(self) -> set[str]:
         """Every part file that belongs to a reading."""
         return {path for (path,) in self._rows("SELECT path FROM parts")}
+
+    def forget_parts(self, paths: Collection[str]) -> None:
+        """Forgets the readings of part files that are lost, so that they are read again.
+
+        Every file is hashed anew then: a copy of what was lost may be all that is left of it.
+        """
+        if not paths:
+            return
+        with self._transaction() as sql:
+            for path in sorted(paths):
+                sql.execute(
+                    "UPDATE parts SET has_dead_rows = 1 WHERE path IN (SELECT a.path FROM "
+                    "part_readings a JOIN part_readings b USING (reading_id) WHERE b.path = ?)",
+                    (path,),
+                )
+                sql.execute(
+                    "DELETE FROM readings WHERE reading_id IN "
+                    "(SELECT reading_id FROM part_readings WHERE path = ?)",
+                    (path,),
+                )
+            sql.execute(_DROP_UNUSED)
+            sql.execute("DELETE FROM files")
 
     def reads(self) -> pl.DataFrame:
         """`monitoring/reads` of everything that has landed."""

@@ -103,14 +103,14 @@ def landing_errors(place: Path) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         raise LandingError(_no_access(place, str(error))) from error
     except sqlite3.DatabaseError as error:
+        if type(error) is not sqlite3.DatabaseError:
+            raise  # a constraint: our fault, not the disk's
         raise LandingError(
             f"{place} is damaged: {error}. Put it back from a backup, or move the folder "
             f"{place.parent} away and ingest again: all inputs are then read anew."
         ) from error
     except OSError as error:
         raise LandingError(_no_access(place, error.strerror or str(error))) from error
-    except ValueError as error:  # a path that holds a NUL
-        raise LandingError(_no_access(place, str(error))) from error
 
 
 def _no_access(place: Path, why: str) -> str:

@@ -18,7 +18,7 @@ from features.core_build import (
     build_node_states,
 )
 from features.incidents import build_incidents
-from features.job_causes import explain_jobs, job_causes
+from features.job_causes import explain_jobs
 from features.raw_tables import (
     RAW_GPU_TELEMETRY,
     RAW_JOB_LOG,
@@ -98,8 +98,8 @@ def core_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
     def jobs(installation: Installation) -> dg.Output[pl.DataFrame]:
         raw = _read(installation, RAW_JOB_LOG)
         built = build_jobs(raw.frame)
-        causes = job_causes(_read(installation, RAW_JOB_OUTPUT).frame)
-        explained = replace(built, frame=explain_jobs(built.frame, causes))
+        output = _read(installation, RAW_JOB_OUTPUT).frame
+        explained = replace(built, frame=explain_jobs(built.frame, output))
         return _output(explained, raw, table="core/jobs")
 
     @dg.asset(

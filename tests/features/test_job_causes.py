@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from features.job_causes import job_cause_of, job_causes
+from features.job_causes import explain_jobs, job_cause_of, job_causes
 from features.raw_tables import RAW_JOB_OUTPUT
+from features.tables import CORE_JOBS
 
 NOW = datetime(2026, 1, 6, tzinfo=UTC)
 
@@ -64,3 +65,67 @@ def test_all_jobs_at_once_are_explained_like_each_alone(rows):
     assert found["job_id"].to_list() == jobs
     for job, fault_class, cause, _ in found.rows():
         assert job_cause_of(row for row in rows if row["job_id"] == job) == (fault_class, cause)
+
+
+def attempts(*starts, cause="unknown", job="8"):
+    """Attempts of one job that began at these minutes; None: one that waits."""
+    rows = [
+        {
+            "job_id": job,
+            "attempt": number,
+            "start": None if minute is None else NOW + timedelta(minutes=minute),
+            "cause": None if minute is None else cause,
+        }
+        for number, minute in enumerate(starts)
+    ]
+    return pl.DataFrame(
+        [{name: row.get(name) for name in CORE_JOBS.schema.names()} for row in rows],
+        schema=CORE_JOBS.schema,
+    )
+
+
+def said(cause, **more):
+    count = more.pop("count", 1)
+    return line(cause, **more) | {"cause": cause, "count": count}
+
+
+def explained(jobs, *rows):
+    output = pl.DataFrame(rows, schema=RAW_JOB_OUTPUT.schema)
+    return explain_jobs(jobs, output)["cause"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("starts", "rows", "causes"),
+    [
+        ((0,), [said("oom", minute=5)], ["oom"]),
+        ((0,), [said("oom", minute=-5)], ["oom"]),  # the node's clock is behind
+        ((0,), [said("oom")], ["oom"]),
+        ((None,), [said("oom", minute=5)], [None]),  # the scheduler says it has not ended
+        # each attempt is explained by what was written while it ran
+        (
+            (0, 60),
+            [said("hardware", minute=5, priority=1), said("oom", minute=65)],
+            ["hardware", "oom"],
+        ),
+        ((0, 60), [said("hardware", minute=5)], ["hardware", "unknown"]),
+        ((0, 60), [said("hang", minute=5, count=2)], ["hang", "hang"]),
+        # without times the end of the output is that of the last attempt that began
+        ((0, 60), [said("oom")], ["unknown", "oom"]),
+        ((0, None), [said("oom")], ["oom", None]),
+    ],
+)
+def test_output_explains_the_attempt_that_wrote_it(starts, rows, causes):
+    assert explained(attempts(*starts), *rows) == causes
+
+
+def test_what_the_scheduler_knows_is_not_changed_by_output():
+    assert explained(attempts(0, cause="hardware"), said("oom", minute=5)) == ["hardware"]
+    assert explained(attempts(0), said("oom", minute=5, job="9")) == ["unknown"]
+
+
+@given(st.lists(st.integers(60, 120), max_size=4), st.integers(0, 59))
+def test_what_a_later_attempt_writes_changes_no_earlier_one(later, minute):
+    rows = [said("hang", minute=minute)]
+    before = explained(attempts(0, 60), *rows)[0]
+    more = [said("hardware", minute=at, priority=1) for at in later]
+    assert explained(attempts(0, 60), *rows, *more)[0] == before

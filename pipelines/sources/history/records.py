@@ -96,16 +96,9 @@ def read_records(
 def _read_csv(
     path: Path, file: FileFormat, *, wanted: Mapping[str, str], mapping: str, tables: str
 ) -> Records:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error}") from error
-    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise SourceError(f"{path} is UTF-16. Save it as UTF-8 and read it again.")
-    text = content.decode("utf-8-sig", errors="replace")
     # The lines keep their ends: a quoted field may hold some.
     rows = csv.reader(
-        text.splitlines(keepends=True),
+        _text(path).splitlines(keepends=True),
         delimiter=file.delimiter,
         # A quote that never closes would swallow the rest of the file into one field.
         strict=True,
@@ -139,6 +132,16 @@ def _read_csv(
     undecoded = pl.any_horizontal(pl.col(*wanted).str.contains(_UNDECODED, literal=True))
     refusals.add(tables, "text is not UTF-8", rows=frame.filter(undecoded))
     return Records(frame.filter(~undecoded), len(body) - len(full), refusals)
+
+
+def _text(path: Path) -> str:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error}") from error
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise SourceError(f"{path} is UTF-16. Save it as UTF-8 and read it again.")
+    return content.decode("utf-8-sig", errors="replace")
 
 
 def _read_parquet(path: Path, *, wanted: Mapping[str, str], mapping: str) -> Records:

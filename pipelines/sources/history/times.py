@@ -75,7 +75,11 @@ def _from_epoch(values: pl.Series, ticks: int) -> Times:
     micros = pl.select(
         pl.when(numbers == numbers.floor()).then(whole).otherwise((numbers * ticks).round())
     ).to_series()
-    utc = micros.cast(pl.Int64, strict=False).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
+    # Seconds that were said to be milliseconds, or the reverse: beyond the years that exist.
+    seconds = numbers * (ticks / 1e6)
+    is_possible = (seconds > _FIRST_S) & (seconds < _LAST_S)
+    micros = micros.cast(pl.Int64, strict=False).set(~is_possible, None)
+    utc = micros.cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
     return Times(utc, _refused_where(values, utc, rule="is no number of seconds since 1970"))
 
 

@@ -245,7 +245,12 @@ def _account(
 
 
 def _columns(quantities: Sequence[tuple[Metric, str]], cells: F64) -> dict[str, F64]:
-    """Cells by metric: the whole where a name gives it, else the sum of its parts."""
+    """Cells by metric: the whole where a name gives it, else the sum of its parts.
+
+    A part that is blank makes the sum unknown; one without a sample is a link that is not there.
+    """
+    from pipelines.sources.prometheus.rows import SAID_BLANK
+
     columns: dict[str, F64] = {}
     for column, group in groupby(zip(quantities, cells, strict=True), lambda one: one[0][0].column):
         whole: F64 | None = None
@@ -258,6 +263,8 @@ def _columns(quantities: Sequence[tuple[Metric, str]], cells: F64) -> dict[str, 
             else:
                 both = np.where(np.isnan(values), 0.0, values) + np.where(np.isnan(sums), 0.0, sums)
                 sums = np.where(np.isnan(values) & np.isnan(sums), np.nan, both)
+        sums = None if sums is None else np.where(sums == SAID_BLANK, np.nan, sums)
+        whole = None if whole is None else np.where(whole == SAID_BLANK, np.nan, whole)
         if whole is not None and sums is not None:
             columns[column] = np.where(np.isnan(whole), sums, whole)
         elif (found := whole if sums is None else sums) is not None:

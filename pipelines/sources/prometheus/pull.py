@@ -20,13 +20,7 @@ from pipelines.sources.prometheus.chunks import LabelCache
 from pipelines.sources.prometheus.client import PrometheusClient, is_too_much
 from pipelines.sources.prometheus.pivot import pivot
 from pipelines.sources.prometheus.readings import Readings, Window, join
-from pipelines.sources.prometheus.series import (
-    UUID_LABELS,
-    Matcher,
-    Reader,
-    any_of,
-    help_scales,
-)
+from pipelines.sources.prometheus.series import Matcher, Reader, any_of, help_scales
 from pipelines.sources.prometheus.tables import (
     SOURCE,
     asked_window,
@@ -37,6 +31,7 @@ from pipelines.sources.prometheus.tables import (
 from pipelines.sources.result import ReadTally, SourceResult
 from pipelines.sources.telemetry.dcgm_fields import exporter_name
 from pipelines.sources.telemetry.dcgm_names import AMBIGUOUS_NAMES
+from pipelines.sources.telemetry.label_names import UUID_LABELS
 
 CHUNK_ROWS: Final = 200_000
 

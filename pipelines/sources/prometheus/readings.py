@@ -1,6 +1,6 @@
 """Samples of many series in flat arrays, the form in which every protocol's answer ends.
 
-How answers are decoded is in `prometheus.chunks`, `prometheus_samples` and
+How answers are decoded is in `prometheus.chunks`, `prometheus.frames` and
 `prometheus.json_answers`.
 """
 

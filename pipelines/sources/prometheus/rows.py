@@ -25,6 +25,9 @@ DIFFERS: Final = 6
 LEFT_OUT: Final = 7
 N_FATES: Final = 8
 
+SAID_BLANK: Final = -np.inf
+"""Stands in a cell for which there were only blanks, so that no sum of parts leaves one out."""
+
 
 @jit
 def _has_new(rows: Any, ts: Any) -> bool:
@@ -119,6 +122,8 @@ def is_blank_value(value: float) -> bool:
 def _put(value: float, scale: float, rank: int, limits: Any, cell: Any, ranks: Any) -> int:
     """Scales, judges and stores one reading in a cell (of one element); returns its fate."""
     if is_blank_value(value) or value == limits[3] or value == limits[4]:
+        if np.isnan(cell[0]):
+            cell[0] = SAID_BLANK
         return BLANK
     if scale != 1.0:
         value *= scale
@@ -130,7 +135,7 @@ def _put(value: float, scale: float, rank: int, limits: Any, cell: Any, ranks: A
         return TOO_BIG
     if limits[2] == 1.0:
         value = np.rint(value)
-    if np.isnan(cell[0]):
+    if np.isnan(cell[0]) or cell[0] == SAID_BLANK:
         cell[0], ranks[0] = value, rank
         return TAKEN
     return REPEAT if cell[0] == value or ranks[0] != rank else DIFFERS
@@ -149,7 +154,8 @@ def fill_rows(rows: Any, segments: Any, samples: Any, limits: Any, cells: Any, f
         samples: (ts, values): i64 and f64.
         limits: f64[metrics, 5]: minimum, maximum, 1 where the metric is an integer, and two
             further numbers that stand for "no value" (NaN: none).
-        cells: (cells, cell_ranks): f64[metrics, rows], NaN where unknown, and i8 of the same
+        cells: (cells, cell_ranks): f64[metrics, rows], NaN where there is no sample and
+            `SAID_BLANK` where there are only blanks, and i8 of the same
             shape for the rank of the name that gave each cell; filled.
         fates: (counts, examples): i64[metrics, N_FATES], added to, and i64[metrics, N_FATES, 2]
             for segment and sample of the first of each; -1: none.

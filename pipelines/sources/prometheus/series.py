@@ -5,22 +5,25 @@ Samples are not looked at here, and field names are in `pipelines.sources.teleme
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, Literal
 
 from features.errors import SettingsError
 from features.telemetry_metrics import Metric
 from pipelines.sources.pci_address import canonical_pci
-from pipelines.sources.telemetry.dcgm_fields import PER_INSTANCE, exporter_name, stated_scale
+from pipelines.sources.telemetry import label_names
+from pipelines.sources.telemetry.dcgm_fields import (
+    PER_INSTANCE,
+    ExporterName,
+    exporter_name,
+    stated_scale,
+)
 from pipelines.sources.telemetry.dcgm_names import AMBIGUOUS_NAMES
 from pipelines.sources.telemetry.gpu_identity import canonical_gpu_uuid
 
-NODE_LABELS: Final = ("Hostname", "hostname", "node", "kubernetes_node", "nodename", "instance")
-"""Where the node's name is looked for, in order; `instance` without its port."""
-
-UUID_LABELS: Final = frozenset({"uuid", "gpu_uuid"})
-"""Labels of the GPU's identity, lower case: exporters have written them in every case."""
+NODE_LABELS: Final = (*label_names.NODE_LABELS, "instance")
+"""Where the node's name is looked for, in order and in any case; `instance` without its port."""
 
 _MATCHER: Final = re.compile(
     r'\s*(?P<name>[a-zA-Z_][a-zA-Z0-9_]*)\s*(?P<op>=~|!~|!=|=)\s*"(?P<value>(?:[^"\\\n]|\\.)*)"\s*',
@@ -161,7 +164,7 @@ class Reader:
     """How labels are read.
 
     Attributes:
-        node_labels: Where the node's name is looked for, in order.
+        node_labels: Where the node's name is looked for, in order and in any case.
         replica_label: Label that tells replicas apart.
         scales: Factor by name, where the exporter's help text states a unit; None: help texts
             contradict each other.
@@ -186,9 +189,13 @@ class Reader:
         if known is None:
             reason = AMBIGUOUS_NAMES.get(name.lower())
             return Series(labels, refused=f"{name} is {reason}" if reason else None)
-        lower = {key.lower(): value for key, value in labels.items()}
-        written = next((lower[key] for key in sorted(UUID_LABELS) if lower.get(key)), "")
-        is_instance = bool(lower.get("gpu_i_id")) or written[:4].lower() == "mig-"
+        lower: dict[str, str] = {}
+        for key, value in labels.items():
+            if value:
+                lower.setdefault(key.lower(), value)
+        written = _first(lower, label_names.UUID_LABELS)
+        has_instance = bool(_first(lower, label_names.INSTANCE_LABELS))
+        is_instance = has_instance or written[:4].lower() == "mig-"
         if is_instance and known.metric.column in PER_INSTANCE:
             return Series(labels)
         gpu_uuid = _gpu_uuid(written)
@@ -198,34 +205,40 @@ class Reader:
         if scale is None:
             return Series(labels, refused=f"help texts give {name} in several units")
         replica = labels.get(self.replica_label, "") if self.replica_label else ""
-        line = Line(gpu_uuid, self._node(labels), lower.get("gpu", ""), replica)
-        meaning = Meaning(
-            line,
-            known.metric,
-            scale,
-            known.part,
-            known.rank,
-            pci_bus_id=_pci(lower.get("pci_bus_id", "")),
-            model=lower.get("modelname") or None,
-        )
-        key = (
-            gpu_uuid,
-            line.node,
-            line.slot,
-            replica,
-            known.metric.dcgm_id,
-            known.part,
-            known.rank,
-            tuple(sorted(labels.items())),
-        )
-        return Series(labels, meaning, key=key)
+        slot = _first(lower, label_names.INDEX_LABELS)
+        line = Line(gpu_uuid, self._node(lower), slot, replica)
+        return _useful(labels, lower, line=line, known=replace(known, scale=scale))
 
-    def _node(self, labels: Mapping[str, str]) -> str:
-        for name in self.node_labels:
-            value = labels.get(name, "")
+    def _node(self, lower: Mapping[str, str]) -> str:
+        for name in map(str.lower, self.node_labels):
+            value = lower.get(name, "")
             if value:
                 return _PORT.sub("", value).strip("[]") if name == "instance" else value
         return ""
+
+
+def _useful(
+    labels: Mapping[str, str], lower: Mapping[str, str], *, line: Line, known: ExporterName
+) -> Series:
+    """A series of which all is known; of counters, links that a label tells apart are parts."""
+    link = _first(lower, label_names.LINK_LABELS) if known.metric.kind == "counter" else ""
+    meaning = Meaning(
+        line,
+        known.metric,
+        known.scale,
+        known.part or link,
+        known.rank,
+        pci_bus_id=_pci(_first(lower, label_names.PCI_LABELS)),
+        model=_first(lower, label_names.MODEL_LABELS) or None,
+    )
+    place = (line.gpu_uuid, line.node, line.slot, line.replica)
+    of_metric = (known.metric.dcgm_id, meaning.part, known.rank)
+    return Series(labels, meaning, key=(*place, *of_metric, tuple(sorted(labels.items()))))
+
+
+def _first(lower: Mapping[str, str], names: Sequence[str]) -> str:
+    """The first of several labels that says something."""
+    return next((lower[name] for name in names if name in lower), "")
 
 
 def series_text(labels: Mapping[str, str]) -> str:

@@ -3,10 +3,11 @@
 Each kind is in `pipelines.sources.site.inputs` (files) or `pipelines.sources.site.server_inputs`.
 """
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 
 def _as_zone(name: str) -> str:
@@ -17,13 +18,24 @@ def _as_zone(name: str) -> str:
     return name
 
 
+LONGEST_STEP_S: Final = 604_800.0
+"""A week: what is looked at more rarely is no series."""
+
 TimeZone = Annotated[str, AfterValidator(_as_zone)]
 
 
 class Section(BaseModel):
     """A part of the list: unknown keys are errors, and nothing changes after reading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _is_text(cls, value: object) -> object:
+        text = str(value) if isinstance(value, str | Path) else ""
+        if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
+            raise ValueError("expected text; no file name or table can hold NUL or half a pair")
+        return value
 
 
 class Input(Section):

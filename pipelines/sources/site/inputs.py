@@ -11,7 +11,7 @@ from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
 from features.errors import SettingsError
 from pipelines.sources.jobs.names import DEFAULT_PATTERNS, check_patterns
-from pipelines.sources.site.input_base import FileInput, Section, TimeZone
+from pipelines.sources.site.input_base import LONGEST_STEP_S, FileInput, Section, TimeZone
 from pipelines.sources.site.places import PlaceRule
 from pipelines.sources.site.server_inputs import (
     KubernetesInput,
@@ -50,7 +50,7 @@ class ExpositionInput(FileInput):
 
     kind: Literal["dcgm_text", "nvidia_gpu_exporter"]
     node_from: NodeFrom = "label"
-    every_s: float | None = Field(None, gt=0)
+    every_s: float | None = Field(None, gt=0, le=LONGEST_STEP_S)
     time_zone: None = None  # everything in it is UTC
 
 

@@ -15,6 +15,7 @@ The list, with paths relative to it::
       - {kind: sacct, path: "sacct/*.txt"}
 """
 
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,9 @@ from pipelines.sources.site.inputs import KINDS, InputList
 from remediation.strict_yaml import parse_yaml
 
 _UNFINISHED: Final = (".", "_temporary")  # hidden files, and what a crashed writer leaves behind
+_SHORT: Final = reprlib.Repr()
+"""Few words of any value: a few lines of aliases of aliases are gigabytes when written out."""
+_SHORT.maxstring = _SHORT.maxother = 80
 
 
 @dataclass(frozen=True)
@@ -56,11 +60,18 @@ class SiteInputs:
         base = Path(pattern.anchor) if pattern.is_absolute() else self.path.parent
         relative = pattern.relative_to(base) if pattern.is_absolute() else pattern
         try:
-            found = sorted(path for path in base.glob(str(relative)) if _is_input(path, base))
+            named = frozenset(relative.parts)
+            listed = base.glob(str(relative))
+            found = sorted(path for path in listed if _is_input(path, base, named=named))
         except (ValueError, IndexError, NotImplementedError) as error:
             raise SettingsError(
                 f"{self.path}: {spec.path!r} (kind {kind}) is no file name or pattern: "
                 f"{error}. Write one such as logs/*.log."
+            ) from error
+        except OSError as error:
+            raise SourceError(
+                f"{self.path}: files of {spec.path!r} (kind {kind}) cannot be listed: "
+                f"{error.strerror or error}. Correct the pattern, or what it points to."
             ) from error
         if not found and not spec.may_be_absent:
             raise SourceError(
@@ -84,7 +95,8 @@ def load_inputs(path: Path) -> SiteInputs:
     """
     try:
         document: Any = parse_yaml(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        # Dates that are none, numbers too long and nests too deep are no YAMLError to PyYAML.
         raise SettingsError(
             f"list of inputs {path} cannot be read: {error}. Give a UTF-8 YAML file with site, "
             f"time_zone and inputs."
@@ -105,8 +117,9 @@ def load_inputs(path: Path) -> SiteInputs:
         ) from error
 
 
-def _is_input(path: Path, base: Path) -> bool:
-    parts = path.relative_to(base).parts
+def _is_input(path: Path, base: Path, *, named: frozenset[str]) -> bool:
+    """Whether it is a file, and not hidden or unfinished unless the pattern names it so (`..`)."""
+    parts = (part for part in path.relative_to(base).parts if part not in named)
     return path.is_file() and not any(part.startswith(_UNFINISHED) for part in parts)
 
 
@@ -114,6 +127,6 @@ def _mistake(place: Sequence[int | str], expected: str, got: object) -> str:
     """One mistake: its key path, what was expected and what is there."""
     steps = [step for at, step in enumerate(place) if not (at == 2 and step in KINDS)]
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
-    shown = "" if isinstance(got, dict) else f", got {got!r}"
+    shown = "" if isinstance(got, dict) else f", got {_SHORT.repr(got)}"
     reason = expected.removeprefix("Value error, ")
     return f"{path.lstrip('.')}: {reason}{shown}" if path else reason

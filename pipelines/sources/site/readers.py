@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from features.errors import SettingsError, SourceError
+from features.errors import SourceError
 from pipelines.sources.files import read_bytes, time_in_name
 from pipelines.sources.history.files import read_history
 from pipelines.sources.history.mapping import load_mapping
@@ -42,6 +42,7 @@ from pipelines.sources.site.inputs import (
     TrainingInput,
 )
 from pipelines.sources.site.listing import SiteInputs
+from pipelines.sources.site.reading_names import check_name, hiding_key
 from pipelines.sources.site.server_readers import Asking, ask_server
 from pipelines.sources.slurm.events import parse_events
 from pipelines.sources.slurm.json_documents import stream_slurm_json
@@ -107,6 +108,7 @@ def stream_file(
         SettingsError: A mapping or a rule file does not hold its grammar.
         SourceError: The file is not of its kind, or cannot be read.
     """
+    check_name(path)
     zone = spec.time_zone or inputs.spec.time_zone or ""
     what = OneFile(path, inputs.path.parent, inputs.spec.site, zone, ingested_at)
     return _hidden(inputs, _READERS[spec.kind](spec, what))
@@ -128,31 +130,6 @@ def pull_window(
     """
     asking = Asking(window, inputs.path.parent, inputs.spec.site, ingested_at)
     return _hidden(inputs, ask_server(spec, asking))
-
-
-def way_of_reading(inputs: SiteInputs, spec: Input) -> str:
-    """Names everything but the content that decides what an input gives.
-
-    Args:
-        inputs: The list.
-        spec: One of its inputs.
-
-    Returns:
-        Options, zone, and the hashes of the files that they name.
-
-    Raises:
-        SettingsError: Such a file cannot be read.
-    """
-    options = spec.model_dump_json(exclude={"name", "path", "may_be_absent", "keep_days"})
-    parts = [options, spec.time_zone or inputs.spec.time_zone or ""]
-    named = [getattr(spec, "mapping", None), getattr(spec, "rules", None)]
-    if inputs.spec.hide_names:
-        named.append(inputs.spec.hide_names.key_file)
-    try:
-        files = [read_bytes(inputs.path.parent / name) for name in named if name]
-    except SourceError as error:
-        raise SettingsError(f"{inputs.path}, input {spec.label}: {error}") from error
-    return "\n".join([*parts, *(hashlib.sha256(data).hexdigest() for data in files)])
 
 
 def read_inputs(
@@ -214,9 +191,9 @@ def _hidden(inputs: SiteInputs, chunks: Iterator[SourceResult]) -> Iterator[Sour
 
     The examples of refused records are cut out too: they hold the names as they came.
     """
-    if inputs.spec.hide_names is None:
+    key = hiding_key(inputs)
+    if key is None:
         return chunks
-    key = read_bytes(inputs.path.parent / inputs.spec.hide_names.key_file).strip()
     example = pl.lit("(hidden with the names)").alias("example")
     return (
         SourceResult(

@@ -13,7 +13,12 @@ from pydantic import AfterValidator, Field
 from features.errors import SettingsError
 from pipelines.sources.http.auth import safe_url
 from pipelines.sources.prometheus.series import parse_matcher
-from pipelines.sources.site.input_base import PresentInput, Section, WindowInput
+from pipelines.sources.site.input_base import (
+    LONGEST_STEP_S,
+    PresentInput,
+    Section,
+    WindowInput,
+)
 from pipelines.sources.slurm.pull import QUESTIONS, Question
 
 
@@ -72,8 +77,8 @@ class PrometheusInput(WindowInput):
     matchers: tuple[Annotated[str, AfterValidator(_as_matcher)], ...] = ()
     node_labels: tuple[str, ...] | None = None
     replica_label: str | None = None
-    interval_s: float | None = Field(None, gt=0)
-    step_s: float = Field(60, gt=0)
+    interval_s: float | None = Field(None, gt=0, le=LONGEST_STEP_S)
+    step_s: float = Field(60, gt=0, le=LONGEST_STEP_S)
     protocol: Literal["auto", "remote_read", "raw_query", "query_range"] = "auto"
     time_zone: None = None  # everything in it is UTC
 
@@ -97,7 +102,7 @@ class ScrapeInput(PresentInput):
     kind: Literal["scrape"]
     urls: tuple[Address, ...] = Field(min_length=1)
     nodes: dict[str, str] = Field(default_factory=dict)
-    every_s: float | None = Field(None, gt=0)
+    every_s: float | None = Field(None, gt=0, le=LONGEST_STEP_S)
     timeout_s: float = Field(5, gt=0, le=300)
     concurrency: int = Field(16, ge=1, le=256)
     time_zone: None = None
@@ -122,7 +127,7 @@ class SlurmInput(WindowInput):
     kind: Literal["slurm"]
     questions: tuple[Question, ...] = QUESTIONS
     command_prefix: tuple[str, ...] = ()
-    every_s: float | None = Field(None, gt=0)
+    every_s: float | None = Field(None, gt=0, le=LONGEST_STEP_S)
     timeout_s: float = Field(300, gt=0, le=3600)
     window_minutes: int = Field(1440, ge=1, le=44_640)
     settle_minutes: int = Field(0, ge=0, le=1440)

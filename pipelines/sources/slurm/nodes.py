@@ -158,16 +158,23 @@ def parse_sinfo(
     return rows.result()
 
 
+def _is_header(line: str) -> bool:
+    words = {word.strip().upper() for word in re.split(r"[|\s]+", line)}
+    return not words.isdisjoint(_NODE_COLUMNS) and not words.isdisjoint(_STATE_COLUMNS)
+
+
 class _Table:
     """Where the columns of sinfo's output are."""
 
     def __init__(self, lines: list[str], columns: Sequence[str] | None, *, origin: str) -> None:
-        header = lines[0] if lines else ""
+        # `sinfo -l` prints the date above its columns.
+        header = next((line for line in lines[:2] if _is_header(line)), lines[0] if lines else "")
         self._delimiter = "|" if "|" in header else None
         given = columns if columns is not None else header.split(self._delimiter)
         # Both STATE and STATELONG print the heading STATE: of repeats the first is taken.
         self._names = [name.strip().upper() for name in given]
-        self.body = lines if columns is not None else [x for x in lines if x != header]
+        above = lines.index(header) if header else 0
+        self.body = lines if columns is not None else [x for x in lines[above:] if x != header]
         self._node = self._place(_NODE_COLUMNS, origin)
         self._state = self._place(_STATE_COLUMNS, origin)
 

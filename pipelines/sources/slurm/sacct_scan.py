@@ -24,6 +24,7 @@ _FIRST_YEAR: Final = 1971  # before it: Slurm's "never", which the careful reade
 _LAST_YEAR: Final = 9998  # west of Greenwich the last day of 9999 has no UTC
 _MOST_DIGITS: Final = 18
 _MOST_EPOCH_DIGITS: Final = 11
+_NO_SECONDS: Final = 2**32 - 2  # from here on NO_VAL, INFINITE and what lies beyond
 _LEAST_EPOCH_DIGITS: Final = 9
 
 
@@ -241,6 +242,8 @@ def read_times(
         elif _LEAST_EPOCH_DIGITS <= size <= _MOST_EPOCH_DIGITS:
             found = np.int64(_digits(data, begin, size))
             kinds[i] = EPOCH_TIME
+            if found >= _NO_SECONDS:
+                found = np.int64(-1)
         seconds[i] = found
         if found < 0:
             kinds[i] = NO_TIME

@@ -18,7 +18,9 @@ from pipelines.sources.slurm.fields import (
     RefusedError,
 )
 
-_STATE: Final = re.compile(r"[A-Za-z_]+[*~#!%$@^+-]?(?:\+[A-Za-z_]+[*~#!%$@^-]?)*", re.ASCII)
+_STATE: Final = re.compile(
+    r"[A-Za-z_]+[*~#!%$@^-]{0,2}(?:\+[A-Za-z_]+[*~#!%$@^-]{0,2})*\+?", re.ASCII
+)
 _USER_NUMBER: Final = re.compile(r"\(\d+\)$")
 _BOTH: Final = "DRAIN"
 

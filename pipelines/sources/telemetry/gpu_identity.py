@@ -7,23 +7,23 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from pipelines.sources.telemetry.smi_fields import UNKNOWN
+
 _UUID: Final = re.compile(
-    r"(?:gpu-)?(?P<hex>[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})", re.ASCII | re.IGNORECASE
+    r"(?:gpu-)?(?P<hex>[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|[0-9a-f]{32})",
+    re.ASCII | re.IGNORECASE,
 )
+_GROUPS: Final = (8, 12, 16, 20)  # where the dashes of a UUID stand among its digits
 _MIG: Final = re.compile(r"mig-(?P<gpu>gpu-[0-9a-z-]+)/\d+(?:/\d+)?", re.ASCII | re.IGNORECASE)
-_UNKNOWN: Final = re.compile(
-    r"\[?(?:n/?a|unknown(?: error)?|not supported|none|null|error|err!|"
-    r"gpu is lost|insufficient permissions)\]?|",
-    re.IGNORECASE,
-)
+_NOTHING: Final = frozenset({"none", "null", "nil"})
 
 
 def canonical_gpu_uuid(text: str, *, parents: Mapping[str, str] | None = None) -> str | None:
     """Writes a GPU's UUID as `GPU-` and lower-case hexadecimal.
 
     Args:
-        text: The UUID as a source writes it, with or without the prefix, in any case; of a MIG
-            instance in the older form it is the GPU in the middle, `MIG-GPU-<uuid>/1/0`.
+        text: The UUID as a source writes it, with or without prefix and dashes, in any case; of a
+            MIG instance in the older form it is the GPU in the middle, `MIG-GPU-<uuid>/1/0`.
         parents: GPU by MIG instance, both as written, for instances with UUIDs of their own.
 
     Returns:
@@ -37,13 +37,18 @@ def canonical_gpu_uuid(text: str, *, parents: Mapping[str, str] | None = None) -
         'GPU-c0b5694b-2b5d-6b20-f903-558341437f6b'
     """
     bare = text.strip()
-    if _UNKNOWN.fullmatch(bare):
+    if UNKNOWN.fullmatch(bare) or bare.strip("[]").lower() in _NOTHING:
         return None
     found = _UUID.fullmatch(bare)
     if found is not None:
-        return f"GPU-{found['hex'].lower()}"
+        return f"GPU-{_dashed(found['hex'].lower())}"
     if bare[:4].lower() == "mig-":
         inside = _MIG.fullmatch(bare)
         parent = inside["gpu"] if inside else (parents or {}).get(bare)
         return canonical_gpu_uuid(parent) if parent else None
     return f"GPU-{bare[4:]}" if bare[:4].lower() == "gpu-" else bare
+
+
+def _dashed(digits: str) -> str:
+    bare = digits.replace("-", "")
+    return "-".join(bare[a:b] for a, b in zip((0, *_GROUPS), (*_GROUPS, 32), strict=True))

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pipelines.sources.pci_address import canonical_pci
 from pipelines.sources.telemetry.dcgm_fields import PER_INSTANCE, ExporterName
 from pipelines.sources.telemetry.gpu_identity import canonical_gpu_uuid
+from pipelines.sources.telemetry.label_names import LABELS
 
 Ints = npt.NDArray[np.int64]
 
@@ -24,19 +25,6 @@ NO_PARENT: Final = -2
 
 MOST_GPUS: Final = 1000
 """Indices on a node are below; what is not is no index."""
-
-_LABELS: Final = (
-    ("uuid", "gpu_uuid", "gpuuuid"),
-    ("node", "kubernetes_node", "node_name", "nodename", "hostname"),
-    ("gpu", "index"),
-    ("pci_bus_id", "pci_bus"),
-    ("modelname", "model_name", "gpu_model", "name"),
-    ("nvlink", "gpu_nvlink", "link", "link_id", "lane"),
-    ("gpu_i_id", "gpu_i_profile", "gpu_instance_id", "mig_uuid"),
-)
-"""Labels of GPU, node, index, PCI address, model, link and MIG instance under the names that
-releases and relabelling give them, in lower case; of several the first known counts. A node that
-relabelling gives goes before the exporter's own Hostname, which may be its pod."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +153,7 @@ class Series:
         if plan is None:
             by_lower = {key.lower(): key for key in keys}
             plan = tuple(
-                tuple(by_lower[name] for name in names if name in by_lower) for names in _LABELS
+                tuple(by_lower[name] for name in names if name in by_lower) for names in LABELS
             )
             self._plans[keys] = plan
         return plan

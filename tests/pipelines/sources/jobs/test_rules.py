@@ -35,6 +35,7 @@ LINES = [
     ("gpu_unavailable", "RuntimeError: CUDA error: no CUDA-capable device is detected"),
     ("gpu_unavailable", "RuntimeError: No CUDA GPUs are available"),
     ("gpu_driver", "NVML: Driver/library version mismatch"),
+    ("gpu_driver", "Failed to initialize NVML: Unknown Error"),
     ("cuda_illegal_access", "[rank2]: torch.AcceleratorError: CUDA error: an illegal memory access was encountered"),
     ("cuda_illegal_access", "RuntimeError: CUDA error: misaligned address"),
     ("cuda_launch_failure", "RuntimeError: cuda runtime error (4) : unspecified launch failure at /b/x.cu:66"),
@@ -56,6 +57,7 @@ LINES = [
     ("host_oom", "terminate called after throwing an instance of 'std::bad_alloc'"),
     ("host_oom", "srun: error: gpu017: task 3: Exited with exit code 137"),
     ("host_oom", "  exitcode  : -9 (pid: 4711)"),
+    ("host_oom", "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory."),
     ("shared_memory", "RuntimeError: unable to open shared memory object </torch_1_2> in read-write mode"),
     ("shared_memory", "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm)."),
     # files
@@ -69,6 +71,7 @@ LINES = [
     # numbers
     ("nan_loss", "Loss is nan, stopping training"),
     ("nan_loss", "AssertionError: Rank 3: found NaN in local grad norm in backward pass before data-parallel communication collective."),
+    ("nan_loss", "RuntimeError: found Inf in local forward loss calculation"),
     ("nan_loss", "RuntimeError: Function 'MulBackward0' returned nan values in its 0th output."),
     ("nan_loss", "{'loss': nan, 'learning_rate': 1e-05, 'epoch': 0.1}"),
     ("nan_loss", " iteration 100/ 500 | lm loss: NaN | loss scale: 1.0 |"),
@@ -92,6 +95,7 @@ LINES = [
     ("segfault", "srun: error: n1: task 3: Segmentation fault (core dumped)"),
     ("segfault", "Fatal Python error: Segmentation fault"),
     ("mpi_abort", "MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD"),
+    ("mpi_abort", "PRTE has lost communication with a remote daemon."),
     ("mpi_abort", "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"),
     ("elastic_agent", "E1016 03:31:38.9 1 torch/distributed/elastic/multiprocessing/api.py:826] failed (exitcode: 1) local_rank: 0 (pid: 88) of binary: /usr/bin/python"),
     ("elastic_agent", "subprocess.CalledProcessError: Command '['python', 'x.py']' returned non-zero exit status 1."),

@@ -207,6 +207,21 @@ def test_single_links_add_up_where_no_name_gives_the_whole():
     assert frame["nvlink_crc_count"].to_list() == [9, None]
 
 
+def test_a_blank_link_makes_the_sum_unknown_and_an_absent_one_does_not():
+    lanes = [labels(f"DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_L{i}") for i in range(2)]
+    blank = (lanes[1], [(0, 2.0), (1000, 9223372036854775794.0)])
+    frame, _, _ = table((lanes[0], [(0, 1.0), (1000, 1.0), (2000, 1.0)]), blank)
+    assert frame["nvlink_crc_count"].to_list() == [3, None, 1]
+
+
+def test_counters_of_links_that_a_label_tells_apart_add_up():
+    name = "DCGM_FI_DEV_NVLINK_COUNT_RX_ERRORS"
+    links = [(labels(name, nvlink=str(i)), [(0, 1.0 + i)]) for i in range(3)]
+    frame, result, _ = table(*links)
+    assert frame["nvlink_rx_error_count"].to_list() == [6]
+    assert result.quarantine.is_empty()
+
+
 def test_samples_out_of_order_within_a_series_are_sorted():
     late = (labels(), [(3000, 3.0), (1000, 1.0), (2000, 2.0)])
     early = (labels(NAMES[1]), [(1000, 100.0), (3000, 300.0)])

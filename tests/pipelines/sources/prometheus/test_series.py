@@ -37,6 +37,8 @@ def test_the_uuid_is_the_identity_in_any_spelling(label, value):
     [
         ({"Hostname": "a", "hostname": "b", "instance": "c:9400"}, "a"),
         ({"Hostname": "", "hostname": "b"}, "b"),
+        ({"Hostname": "dcgm-exporter-6ldbb", "node": "n"}, "n"),  # its Hostname is its pod
+        ({"HOSTNAME": "a", "node_name": ""}, "a"),
         ({"node": "n", "kubernetes_node": "k"}, "n"),
         ({"kubernetes_node": "k", "instance": "c:9400"}, "k"),
         ({"instance": "c.example:9400"}, "c.example"),
@@ -60,7 +62,15 @@ def test_pod_labels_make_no_new_line():
     assert meaning(with_pod).line == meaning(TEMP).line
 
 
-@pytest.mark.parametrize("extra", [{"GPU_I_ID": "1"}, {"gpu_i_id": "2", "GPU_I_PROFILE": "3g"}])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"GPU_I_ID": "1"},
+        {"gpu_i_id": "2", "GPU_I_PROFILE": "3g"},
+        {"GPU_I_PROFILE": "1g.10gb"},
+        {"mig_uuid": "MIG-1"},
+    ],
+)
 def test_a_mig_instance_gives_values_of_the_whole_gpu_but_none_of_its_own(extra):
     assert meaning(TEMP | extra).line == meaning(TEMP).line
     own = TEMP | extra | {"__name__": "DCGM_FI_DEV_FB_USED"}
@@ -85,6 +95,11 @@ def test_device_labels_are_read_in_one_spelling():
     found = meaning(TEMP | {"pci_bus_id": "0000:4E:00.0", "modelName": "NVIDIA H100"})
     assert (found.pci_bus_id, found.model) == ("00000000:4e:00.0", "NVIDIA H100")
     assert found.line.slot == "3"
+    other = {"gpu": "", "index": "5", "pci_bus": "0000:4E:00.0", "model_name": "NVIDIA H100"}
+    found = meaning(TEMP | other)
+    assert (found.line.slot, found.pci_bus_id, found.model) == (
+        "5", "00000000:4e:00.0", "NVIDIA H100",
+    )  # fmt: skip
 
 
 def test_help_texts_tell_units_that_changed_and_contradictions_are_refused():

@@ -103,6 +103,26 @@ def test_sinfo_as_the_usual_table():
     ]  # fmt: skip
 
 
+def test_the_date_that_the_long_form_prints_first_is_no_header():
+    text = (
+        "Tue Jan 06 12:00:00 2026\n"
+        "NODELIST   NODES PARTITION     STATE CPUS AVAIL_FE REASON\n"
+        "n1             1      gpu*  drained*   96   (null) Xid 79 on gpu 3\n"
+        "n2             1      gpu*     mixed   96   (null) none\n"
+    )
+    result = parse_sinfo(text.encode(), **ABOUT)
+    assert [row[:3] for row in states(result)] == [
+        ("n1", "drained*", "Xid 79 on gpu 3"), ("n2", "mixed", None),
+    ]  # fmt: skip
+    assert result.reads.select("n_read", "n_parsed", "n_skipped").rows() == [(4, 2, 2)]
+
+
+@pytest.mark.parametrize("state", ["drain*+", "idle~+", "alloc+", "DOWN*+DRAIN@", "mixed*-"])
+def test_a_state_may_carry_more_than_one_sign(state):
+    result = parse_sinfo(f"NODELIST|STATE\nn1|{state}\n".encode(), **ABOUT)
+    assert [row[:2] for row in states(result)] == [("n1", state)]
+
+
 def test_sinfo_without_a_header_needs_its_columns():
     text = "n1   |idle   |\nn2   |down*  |\n"
     with pytest.raises(SourceError, match="this is no output of sinfo.*sinfo -N -o"):

@@ -16,6 +16,7 @@ UUID = "c0b5694b-2b5d-6b20-f903-558341437f6b"
         f"gpu-{UUID.upper()}",
         f" GPU-{UUID} ",
         f"MIG-GPU-{UUID}/7/0",
+        UUID.replace("-", ""),
     ],
 )
 def test_all_spellings_are_one(text):
@@ -23,8 +24,12 @@ def test_all_spellings_are_one(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "N/A", "[N/A]", "Unknown Error", "GPU is lost", f"MIG-{UUID}"]
-)
+    "text",
+    [
+        "", "N/A", "[N/A]", "Unknown Error", "GPU is lost", "[GPU requires reset]", "[Not Found]",
+        "[Insufficient Permissions]", "null", f"MIG-{UUID}",
+    ],
+)  # fmt: skip
 def test_what_names_no_gpu_is_none(text):
     assert canonical_gpu_uuid(text) is None
 
