@@ -63,11 +63,11 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
-from pipelines.sources.kernel_events import MARKERS
-from pipelines.sources.kernel_line import Clock
-from pipelines.sources.kernel_reader import KernelReader
-from pipelines.sources.kernel_scan import LineScan
-from pipelines.sources.log_bytes import read_blocks
+from pipelines.sources.kernel.events import MARKERS
+from pipelines.sources.kernel.line import Clock
+from pipelines.sources.kernel.reader import KernelReader
+from pipelines.sources.kernel.scan import LineScan
+from pipelines.sources.kernel.log_bytes import read_blocks
 
 clock = Clock(ZoneInfo("UTC"), datetime(2026, 1, 1, tzinfo=UTC))
 what, path, *markers = sys.argv[1:]

@@ -57,8 +57,10 @@ def build_coverage(
     Returns:
         core/coverage, sorted by its key: a row for every hour of every entity.
     """
+    every = pl.col("expected_every_s")
+    # An interval of nothing, or of no number, is none.
     said = stretches.select(
-        *_ENTITY, pl.col("start"), pl.col("end"), every="expected_every_s"
+        *_ENTITY, "start", "end", every=pl.when(every.is_finite() & (every > 0)).then(every)
     ).filter(pl.col("start") < end, pl.col("end") >= start - _HOUR)
     runs = _runs(samples)
     vouched = _merged(pl.concat([_vouched(said), _vouched(runs)]))

@@ -115,15 +115,7 @@ def _without_flicker(
     runs = runs.with_columns(touched.fill_null(value=False).alias("is_touched"))
     begins = (pl.col("is_touched") & ~pl.col("is_touched").shift(1).over(of)).fill_null(value=True)
     runs = runs.with_columns(begins.cum_sum().over(of).alias("group"))
-    by_weight = [pl.col("weight"), pl.col("since"), pl.col(what)]
-    weights = (
-        runs.filter("is_touched")
-        .group_by([*of, "group", what])
-        .agg(pl.col("len").sum().alias("weight"), pl.col("first").min().alias("since"))
-        .sort(by_weight, descending=[True, False, False])
-        .unique([*of, "group"], keep="first", maintain_order=True)
-        .select(*of, "group", pl.col(what).alias("believed"))
-    )
+    weights = _believed(runs.filter("is_touched"), of=of, what=what)
     is_short = pl.col("last") - pl.col("first") < MOVE_TIME
     is_other = pl.col("is_touched") & (pl.col(what) != pl.col("believed"))
     is_out = is_other & (pl.col("is_between") | is_short)
@@ -134,6 +126,17 @@ def _without_flicker(
     columns = sights.columns
     out = judged.filter("is_out").select(columns)
     return judged.filter(~pl.col("is_out")).select(columns), pl.concat([doubles, out])
+
+
+def _believed(runs: pl.DataFrame, *, of: Sequence[str], what: str) -> pl.DataFrame:
+    """The value to believe in each group of runs: seen most often, else first, else smallest."""
+    return (
+        runs.group_by([*of, "group", what])
+        .agg(pl.col("len").sum().alias("weight"), pl.col("first").min().alias("since"))
+        .sort("weight", "since", what, descending=[True, False, False])
+        .unique([*of, "group"], keep="first", maintain_order=True)
+        .select(*of, "group", pl.col(what).alias("believed"))
+    )
 
 
 def _settled(sights: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

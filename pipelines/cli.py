@@ -6,7 +6,7 @@ No logic: each command's work is in the module it names.
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -21,6 +21,9 @@ app = typer.Typer(
 )
 simulate = typer.Typer(no_args_is_help=True, help="Synthetic data with known truth.")
 app.add_typer(simulate, name="simulate")
+
+_STOPPED: Final = 130
+"""Exit code after Ctrl-C."""
 
 SettingsOption = Annotated[
     Path | None,
@@ -163,3 +166,9 @@ def main() -> None:
         # Paths and examples come from outside: a control character must not reach the terminal.
         typer.echo(f"forewarn: {plain(str(error))}", err=True)
         sys.exit(2)
+    except SystemExit as error:
+        if error.code == _STOPPED:
+            typer.echo(
+                "forewarn: stopped. What was committed stays; run it again to go on.", err=True
+            )
+        raise

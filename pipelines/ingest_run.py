@@ -5,6 +5,7 @@ What the tables are and who calls is in `pipelines.ingest`; how an input is read
 """
 
 import hashlib
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -16,6 +17,7 @@ from pipelines.landing import Landing, LandingWriter, reading_id
 from pipelines.landing_journal import Reading
 from pipelines.landing_schema import LandingError
 from pipelines.settings import Settings
+from pipelines.sources.kernel.log_bytes import BrokenLogError, read_blocks
 from pipelines.sources.result import SourceResult
 from pipelines.sources.site.input_base import FileInput, PresentInput, PullInput, WindowInput
 from pipelines.sources.site.listing import SiteInputs
@@ -35,6 +37,9 @@ _OVERLAP: Final = timedelta(hours=1)
 
 _LONGEST_QUESTION: Final = timedelta(hours=12)
 _BLOCK: Final = 1 << 20
+_ROTATES: Final = "kernel_log"
+"""The kind of file that is moved away and packed while a new one takes its name."""
+_ROTATED: Final = re.compile(r"(?:[.-]\d{1,10}|\.old)?(?:\.(?:gz|xz|bz2|zst))?$")
 
 
 class Progress(Protocol):
@@ -131,10 +136,18 @@ class Run:
         if journal.stat_of(outcome.name, origin) == stat:
             outcome.n_known += 1
             return
-        earlier = journal.readings_of(outcome.name, origin)
-        content, prefixes = _hashes(path, [size for *_, size in earlier])
+        listed = {other.label for other in self.inputs.spec.inputs}
+        # A log that was read half-written and then moved away is the beginning of this one.
+        names = {origin, _live_name(origin)} if spec.kind == _ROTATES else {origin}
+        earlier = [
+            found
+            for name in sorted(names)
+            for found in journal.readings_of(outcome.name, name, source=spec.kind, listed=listed)
+        ]
+        sizes = [size for *_, size in earlier]
+        content, n_bytes, prefixes, end = _content(path, spec.kind, sizes)
         told = told_by_name(spec, path)
-        name = reading_id(how=way, what=f"{content} {told}")
+        name = reading_id(how=way, what=f"{content} {told}{end}")
         if writer.has(name):
             journal.note_stat(outcome.name, origin, stat)
             outcome.n_known += 1
@@ -145,7 +158,7 @@ class Run:
             source=spec.kind,
             origin=origin,
             content=content,
-            size=path.stat().st_size,
+            size=n_bytes,
             stat=stat,
             # A file that grew holds all that it held; one that was rotated does not. The same
             # content under another name was read in another way, unless the name tells more.
@@ -272,21 +285,46 @@ def _joined(windows: list[Span], *, until: datetime) -> list[Span]:
     return joined
 
 
-def _hashes(path: Path, sizes: Collection[int]) -> tuple[str, dict[int, str]]:
-    """SHA-256 of a file, and of its first bytes for each of some sizes."""
+def _hashes(blocks: Iterator[bytes], sizes: Collection[int]) -> tuple[str, int, dict[int, str]]:
+    """SHA-256 of bytes, their number, and the hash of the first of them for each of some sizes."""
     digest, at = hashlib.sha256(), 0
-    prefixes: dict[int, str] = {}
+    wanted, prefixes = sorted(set(sizes)), {}
+    for block in blocks:
+        while wanted and wanted[0] <= at + len(block):
+            cut = digest.copy()
+            cut.update(block[: wanted[0] - at])
+            prefixes[wanted.pop(0)] = cut.hexdigest()
+        digest.update(block)
+        at += len(block)
+    return digest.hexdigest(), at, prefixes
+
+
+def _blocks(path: Path, kind: str) -> Iterator[bytes]:
+    """Bytes of a file; those of a log unpacked, for it is the same log after it was packed."""
+    if kind == _ROTATES:
+        yield from read_blocks(path)
+        return
     with path.open("rb") as file:
-        for size in [*sorted(set(sizes)), None]:
-            while size is None or at < size:
-                block = file.read(_BLOCK if size is None else min(_BLOCK, size - at))
-                if not block:
-                    break
-                digest.update(block)
-                at += len(block)
-            if size == at:
-                prefixes[size] = digest.hexdigest()
-    return digest.hexdigest(), prefixes
+        while block := file.read(_BLOCK):
+            yield block
+
+
+def _content(path: Path, kind: str, sizes: Collection[int]) -> tuple[str, int, dict[int, str], str]:
+    """As `_hashes`, and a word where a packed file breaks off: it may be whole the next time."""
+    broken: list[str] = []
+
+    def kept() -> Iterator[bytes]:
+        try:
+            yield from _blocks(path, kind)
+        except BrokenLogError:
+            broken.append(" breaks off")
+
+    return (*_hashes(kept(), sizes), "".join(broken))
+
+
+def _live_name(origin: str) -> str:
+    """What a rotated and packed log was called while it was written; else its name."""
+    return _ROTATED.sub("", origin)
 
 
 def _size(path: Path) -> int:

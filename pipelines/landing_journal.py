@@ -126,14 +126,25 @@ class LandingJournal:
         """Whether a reading has landed."""
         return bool(self._rows("SELECT 1 FROM readings WHERE reading_id = ?", reading_id))
 
-    def readings_of(self, input_name: str, origin: str) -> list[tuple[str, str, int]]:
-        """Readings of one file: id, SHA-256 of the content and size, the longest first."""
-        return self._rows(
-            "SELECT reading_id, content, size FROM readings "
-            "WHERE input = ? AND origin = ? AND content IS NOT NULL ORDER BY size DESC",
-            input_name,
+    def readings_of(
+        self, input_name: str, origin: str, *, source: str, listed: Collection[str]
+    ) -> list[tuple[str, str, int]]:
+        """Readings of one file: id, SHA-256 of the content and size, the longest first.
+
+        Args:
+            input_name: The input.
+            origin: The file.
+            source: Kind of the input.
+            listed: Inputs that there are now. What one of this kind read of the file that is no
+                longer listed counts as this one's: it was given another name.
+        """
+        rows = self._rows(
+            "SELECT reading_id, content, size, input FROM readings "
+            "WHERE origin = ? AND source = ? AND content IS NOT NULL ORDER BY size DESC",
             origin,
+            source,
         )
+        return [tuple(row) for *row, name in rows if name == input_name or name not in listed]
 
     def origins_of(self, input_name: str, content: str) -> list[tuple[str, str]]:
         """Readings of an input that have this content: id and origin."""

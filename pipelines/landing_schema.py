@@ -29,7 +29,7 @@ CREATE TABLE readings (
     n_skipped INTEGER NOT NULL,
     n_quarantined INTEGER NOT NULL
 );
-CREATE INDEX readings_by_origin ON readings (input, origin);
+CREATE INDEX readings_by_origin ON readings (origin);
 CREATE INDEX readings_by_content ON readings (input, content);
 CREATE TABLE parts (
     path TEXT PRIMARY KEY,

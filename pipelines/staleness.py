@@ -82,8 +82,10 @@ def _stale_hours(
     changed: Mapping[datetime, int], built: Mapping[datetime, int], reach: timedelta
 ) -> list[datetime]:
     """Built hours with a later change in themselves or in the time before that they look at."""
-    stale = set()
+    stale, last = set(), max(built, default=None)
     for hour, generation in changed.items():
+        if last is None or hour > last:
+            continue  # a clock may be wrong by thousands of years, where no hour can be added
         for later in range(reach // _HOUR + 1):
             at = hour + later * _HOUR
             if at in built and built[at] < generation:

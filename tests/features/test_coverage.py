@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,6 +51,12 @@ def coverage(stretches=None, came=None, hours: int = 2, known=None):
         end=T0 + timedelta(hours=hours),
         known=known,
     )
+
+
+@pytest.mark.parametrize("every_s", [0.0, -1.0, float("nan"), float("inf")])
+def test_an_interval_that_is_none_vouches_for_nothing(every_s: float) -> None:
+    frame = coverage(stretch(0, 10, every_s=every_s), hours=1)
+    assert frame.select("n_expected", "covered_s").rows() == [(None, 600.0)]
 
 
 def test_a_full_hour_is_covered_and_an_hour_without_a_record_is_a_row_of_zeros() -> None:

@@ -72,7 +72,7 @@ def test_the_same_file_twice_and_a_copy_of_it_change_nothing(site: Settings) -> 
     log_file(site).write_text(line(1) + line(2))
     first = ingest(site, now=NOW)[0]
     before = landing_of(site).read(RAW_KERNEL_LOG)
-    log_file(site, "copy.log").write_bytes(log_file(site).read_bytes())
+    log_file(site, "n1__copy.log").write_bytes(log_file(site).read_bytes())
     os.utime(log_file(site), ns=(1, 1))  # touched, not changed
     again = ingest(site, now=NOW + HOUR)[0]
     assert (first.n_landed, again.n_landed, again.n_known) == (1, 0, 2)

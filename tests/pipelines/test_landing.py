@@ -13,6 +13,7 @@ from features.raw_tables import RAW_GPU_TELEMETRY, RAW_JOB_LOG, RAW_KERNEL_LOG
 from pipelines import landing as landing_module
 from pipelines.landing import Landing, LandingWriter, reading_id
 from pipelines.landing_journal import Reading
+from pipelines.landing_schema import LandingError
 from pipelines.sources.result import ReadTally, SourceResult, as_table
 from pipelines.store import Span
 
@@ -279,3 +280,49 @@ def test_a_journal_of_another_release_is_refused(tmp_path: Path) -> None:
     sql.close()
     with pytest.raises(DataError, match="version 1, got 99"):
         landing.read(RAW_KERNEL_LOG)
+
+
+def test_a_damaged_journal_is_one_clear_error(tmp_path: Path) -> None:
+    landing = Landing(tmp_path)
+    land(landing, ("a", [log(1)]))
+    (tmp_path / "journal.sqlite").write_text("no journal " * 100)
+    with pytest.raises(LandingError, match=r"journal\.sqlite is damaged"):
+        landing.read(RAW_KERNEL_LOG)
+    with pytest.raises(LandingError, match=r"journal\.sqlite is damaged"), landing.writer():
+        pass
+
+
+@pytest.mark.parametrize("harm", ["removed", "damaged"])
+def test_a_part_that_was_lost_is_named_and_what_it_held_can_be_landed_again(
+    tmp_path: Path, harm: str
+) -> None:
+    landing = Landing(tmp_path)
+    land(landing, ("a", [log(1)]), ("b", [samples(1)]))
+    part = next((tmp_path / "parts" / "raw" / "kernel_log").iterdir())
+    part.write_bytes(b"no Parquet")
+    if harm == "removed":
+        part.unlink()
+    with pytest.raises(LandingError, match="a part is lost or damaged"):
+        landing.read(RAW_KERNEL_LOG)
+    part.unlink(missing_ok=True)
+    with landing.writer() as writer:
+        assert not writer.has(reading("a").reading_id)
+        assert writer.has(reading("b").reading_id)
+    land(landing, ("a", [log(1)]))
+    assert seconds_of(landing) == [1]
+
+
+def test_a_reading_is_known_before_it_is_committed(tmp_path: Path) -> None:
+    with Landing(tmp_path).writer() as writer:
+        writer.add(reading("a"), [log(1)], landed_at=T0)
+        assert writer.has(reading("a").reading_id)
+        assert not writer.has(reading("b").reading_id)
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(LandingError, match="cannot be read or written"),
+        Landing(tmp_path / "file" / "landing").writer(),
+    ):
+        pass

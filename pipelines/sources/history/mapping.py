@@ -105,12 +105,10 @@ class FileFormat(_Section):
     @field_validator("time_zone")
     @classmethod
     def _is_known_zone(cls, zone: str | None) -> str | None:
-        if zone is not None:
-            try:
-                ZoneInfo(zone)
-            except (ZoneInfoNotFoundError, ValueError) as error:
-                raise ValueError(f"{zone!r} is no time zone; write UTC or Europe/Berlin") from error
-        return zone
+        try:
+            return None if zone is None else ZoneInfo(zone).key
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # "Europe" is a folder
+            raise ValueError(f"{zone!r} is no time zone; write UTC or Europe/Berlin") from error
 
 
 class Exclude(_Section):

@@ -13,6 +13,8 @@ from features.errors import SourceError
 from pipelines.sources.history.mapping import FileFormat
 
 _EPOCH_TICKS: Final = {"epoch_s": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
+_FIRST_S: Final = -62_135_596_800.0  # year 1
+_LAST_S: Final = 253_402_300_800.0  # year 10000
 _ISO: Final = (
     r"^(?P<date>\d{4}-\d{2}-\d{2})(?:[T ](?P<time>\d{2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?))?"
     r"\s?(?P<offset>Z|z|[+-]\d{2}(?::?\d{2})?)?$"
@@ -77,7 +79,7 @@ def _from_epoch(values: pl.Series, ticks: int) -> Times:
     ).to_series()
     # Seconds that were said to be milliseconds, or the reverse: beyond the years that exist.
     seconds = numbers * (ticks / 1e6)
-    is_possible = (seconds > _FIRST_S) & (seconds < _LAST_S)
+    is_possible = ((seconds > _FIRST_S) & (seconds < _LAST_S)).fill_null(value=False)
     micros = micros.cast(pl.Int64, strict=False).set(~is_possible, None)
     utc = micros.cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
     return Times(utc, _refused_where(values, utc, rule="is no number of seconds since 1970"))

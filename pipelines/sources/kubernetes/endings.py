@@ -64,6 +64,10 @@ _STARTING: Final = frozenset(
 _DRIVER: Final = re.compile(
     r"nvidia-container-(?:cli|runtime)|nvml|/dev/nvidia|libcuda|libnvidia", re.I
 )
+# Old kubelets name the condition, new ones the resource. A volume may be called anything.
+_LOW_MEMORY: Final = re.compile(
+    r"low on resource: \[?memory|consumption of memory|condition: \[[\w ]*memory", re.IGNORECASE
+)
 _SIGNALS: Final = 64
 
 
@@ -137,7 +141,7 @@ def _by_status(reason: str | None, message: str) -> str | None:
         return None
     if reason == "Evicted":
         # By the kubelet. Limits the pod broke are its own fault, a full node is not.
-        if re.search(r"low on resource: memory|memory", message):
+        if _LOW_MEMORY.search(message):
             return "OUT_OF_MEMORY"
         return "FAILED" if re.search(r"exceed", message, re.IGNORECASE) else "PREEMPTED"
     if _REFUSED.fullmatch(reason):

@@ -1,13 +1,13 @@
 """Hardware facts in the words of Kubernetes events and node conditions: Xids, OOM, lost GPUs.
 
-Lines of the kernel itself are read in `kernel_log`; this only finds what agents pass on.
+Lines of the kernel itself are read in `kernel.log`; this only finds what agents pass on.
 """
 
 import re
 from datetime import datetime
 from typing import Any, Final
 
-from pipelines.sources.kernel_events import KernelEvent, UnreadableXidError, read_event
+from pipelines.sources.kernel.events import KernelEvent, UnreadableXidError, read_event
 from pipelines.sources.kubernetes.objects import cut
 from pipelines.sources.pci_address import first_pci
 

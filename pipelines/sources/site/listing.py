@@ -32,7 +32,7 @@ from remediation.strict_yaml import parse_yaml
 _UNFINISHED: Final = (".", "_temporary")  # hidden files, and what a crashed writer leaves behind
 _SHORT: Final = reprlib.Repr()
 """Few words of any value: a few lines of aliases of aliases are gigabytes when written out."""
-_SHORT.maxstring = _SHORT.maxother = 80
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 80, 80
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from pipelines.sources.jobs.rules import JobRules, load_job_rules
 from pipelines.sources.jobs.tensorboard_events import stream_tensorboard
 from pipelines.sources.jobs.training_jsonl import stream_training_jsonl
 from pipelines.sources.jobs.training_values import MetricKeys
-from pipelines.sources.kernel_log import stream_kernel_log
+from pipelines.sources.kernel.log import stream_kernel_log
 from pipelines.sources.kubernetes.json_files import stream_kubernetes_json
 from pipelines.sources.kubernetes.nodes import LEVELS
 from pipelines.sources.private_names import hash_names

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from features.errors import SourceError
 from features.tables import TABLE_BY_KEY
-from pipelines.sources.kernel_log import parse_kernel_log
+from pipelines.sources.kernel.log import parse_kernel_log
 from pipelines.sources.slurm.sacct import parse_sacct
 from pipelines.sources.telemetry.dcgm_text import parse_dcgm_text
 from pipelines.sources.telemetry.nvidia_smi_csv import parse_nvidia_smi_csv

@@ -8,7 +8,7 @@ import pytest
 
 from features.errors import SourceError
 from features.tables import TABLE_BY_KEY
-from pipelines.sources.kernel_log import parse_kernel_log, read_kernel_log
+from pipelines.sources.kernel.log import parse_kernel_log, read_kernel_log
 from pipelines.sources.slurm.sacct import read_sacct
 from pipelines.sources.telemetry.dcgm_text import read_dcgm_text
 from pipelines.sources.telemetry.nvidia_smi_csv import read_nvidia_smi_csv

@@ -50,6 +50,7 @@ INCIDENTS = (
         (CSV + "tables: {core/gpus: {}}\n", "core/gpus: Extra inputs"),
         ("file: {format: xlsx}\n" + INVENTORY % "", "file.format"),
         ("file: {format: csv, time_zone: Mars}\n" + INVENTORY % "", "'Mars' is no time zone"),
+        ("file: {format: csv, time_zone: Europe}\n" + INVENTORY % "", "'Europe' is no time zone"),
         ("file: {format: csv, delimiter: ';;'}\n" + INVENTORY % "", "file.delimiter"),
         (
             CSV + INVENTORY % ", constants: {colour: red}",

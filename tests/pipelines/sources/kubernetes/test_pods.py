@@ -85,6 +85,18 @@ def test_a_pod_that_waits_for_a_node_has_no_start():
             None,
         ),
         (
+            {"reason": "Evicted", "message": "The node had condition: [MemoryPressure]."},
+            "OUT_OF_MEMORY",
+            None,
+            None,
+        ),
+        (
+            {"reason": "Evicted", "message": 'Usage of EmptyDir volume "memory" exceeds the limit'},
+            "FAILED",
+            None,
+            None,
+        ),
+        (
             {"reason": "Evicted", "message": "Pod ephemeral local storage usage exceeds the limit"},
             "FAILED",
             None,

@@ -127,3 +127,51 @@ def test_a_file_that_is_no_list_of_inputs_is_one_clear_error(tmp_path, text):
         load_inputs(path)
     with pytest.raises(SettingsError, match=r"absent\.yaml cannot be read"):
         load_inputs(tmp_path / "absent.yaml")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["../{}/kernel/*.log", "kernel/../kernel/*.log", ".hidden/*.log"]
+)
+def test_folders_that_a_pattern_names_are_looked_into_also_where_they_begin_with_a_dot(
+    site, tmp_path, pattern
+):
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / "n1.log").touch()
+    (tmp_path / ".hidden" / ".n2.log").touch()
+    inputs = site(f"{{kind: kernel_log, path: '{pattern.format(tmp_path.name)}'}}")
+    assert [path.name for path in inputs.files(inputs.spec.inputs[0])] == ["n1.log"]
+
+
+def test_a_name_that_no_file_system_takes_is_an_unreadable_input(site):
+    inputs = site(f"{{kind: kernel_log, path: {'a' * 300}}}")
+    with pytest.raises(SourceError, match="cannot be listed: File name too long"):
+        inputs.files(inputs.spec.inputs[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("site: 2026-02-30\n", "day is out of range"),
+        ("[" * 3000, "recursion"),
+        ("site: " + "9" * 5000, "4300"),
+        ('site: "a\\0b"\ninputs: []\n', "NUL"),
+        ('site: "a\\ud800"\ninputs: []\n', "half a pair"),
+        ("site: a\ninputs: [{kind: dcgm_text, path: x, every_s: .inf}]\n", "finite number"),
+        ("site: a\ninputs: [{kind: dcgm_text, path: x, every_s: 1.0e+9}]\n", "604800"),
+    ],
+)
+def test_a_list_that_says_no_values_is_one_clear_error(tmp_path, text, expected):
+    path = tmp_path / "inputs.yaml"
+    path.write_text(text)
+    with pytest.raises(SettingsError, match=expected):
+        load_inputs(path)
+
+
+def test_aliases_of_aliases_do_not_blow_up_the_message(tmp_path):
+    levels = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    levels += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    path = tmp_path / "inputs.yaml"
+    path.write_text("\n".join([*levels, "site: *a11"]))
+    with pytest.raises(SettingsError) as caught:
+        load_inputs(path)
+    assert len(str(caught.value)) < 20_000

@@ -1,6 +1,6 @@
 """Reads the commonest shape of an Xid line, a syslog line of the kernel's, in one go.
 
-Every other shape is left to `kernel_line` and `kernel_events`, which read these lines as well, and
+Every other shape is left to `kernel.line` and `kernel.events`, which read these lines as well, and
 the same way, but try a dozen shapes in turn.
 """
 
@@ -8,8 +8,8 @@ import re
 from datetime import timedelta
 from typing import Final
 
-from pipelines.sources.kernel_events import KernelEvent
-from pipelines.sources.kernel_line import TEXT_LENGTH, Clock, KernelLine, believed
+from pipelines.sources.kernel.events import KernelEvent
+from pipelines.sources.kernel.line import TEXT_LENGTH, Clock, KernelLine, believed
 from pipelines.sources.local_time import latest_year
 from pipelines.sources.pci_address import canonical_pci
 

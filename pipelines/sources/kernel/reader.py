@@ -1,6 +1,6 @@
 """Reads the lines that a scan finds into events; knows what spans several lines.
 
-Frames are not known here (`kernel_log` makes them), so that a scan runs in a small process.
+Frames are not known here (`kernel.log` makes them), so that a scan runs in a small process.
 """
 
 import re
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from pipelines.sources.journald import EVERY_ENTRY_OF_BOOT
-from pipelines.sources.kernel_events import MARKERS, KernelEvent, UnreadableXidError, read_event
-from pipelines.sources.kernel_line import TEXT_LENGTH, Clock, KernelLine, split_line
-from pipelines.sources.kernel_quick import quick_line, quick_xid
-from pipelines.sources.kernel_scan import BEHIND_BYTES, FoundLine, LineScan
-from pipelines.sources.kernel_stretch import Stretches
+from pipelines.sources.kernel.events import MARKERS, KernelEvent, UnreadableXidError, read_event
+from pipelines.sources.kernel.journald import EVERY_ENTRY_OF_BOOT
+from pipelines.sources.kernel.line import TEXT_LENGTH, Clock, KernelLine, split_line
+from pipelines.sources.kernel.quick import quick_line, quick_xid
+from pipelines.sources.kernel.scan import BEHIND_BYTES, FoundLine, LineScan
+from pipelines.sources.kernel.stretch import Stretches
 from pipelines.sources.pci_address import first_pci
 
 UNREADABLE: Final = "says Xid, but has no readable code"

@@ -10,13 +10,13 @@ import pytest
 
 from features.errors import SourceError
 from features.raw_tables import RAW_KERNEL_LOG
-from pipelines.sources.kernel_log import (
+from pipelines.sources.kernel.log import (
     LINE_LENGTH,
     parse_kernel_log,
     read_kernel_log,
     stream_kernel_log,
 )
-from pipelines.sources.log_bytes import BROKEN_OFF
+from pipelines.sources.kernel.log_bytes import BROKEN_OFF
 from pipelines.sources.result import merge
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

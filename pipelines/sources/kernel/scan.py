@@ -1,6 +1,6 @@
 """Finds the few lines of a log that can matter, at a speed near grep's, in blocks of any size.
 
-What a line says is read in `kernel_line` and `kernel_events`; no frame is known here. A scan
+What a line says is read in `kernel.line` and `kernel.events`; no frame is known here. A scan
 imports NumPy and pydantic-core and nothing larger, so that it runs in a small process.
 """
 

@@ -1,7 +1,7 @@
 """Kernel and fabric logs (dmesg, syslog, journal, kmsg, fabric manager) to `raw/kernel_log`.
 
-What a single line says is read in `kernel_line` and `kernel_events`, what spans several lines in
-`kernel_reader`; repeats are counted later, in `features`.
+What a single line says is read in `kernel.line` and `kernel.events`, what spans several lines in
+`kernel.reader`; repeats are counted later, in `features`.
 """
 
 import re
@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from features.raw_tables import RAW_COVERAGE, RAW_KERNEL_LOG
 from pipelines.sources.files import node_in_name
-from pipelines.sources.kernel_line import TEXT_LENGTH, Clock
-from pipelines.sources.kernel_reader import Fates, KernelReader
+from pipelines.sources.kernel.line import TEXT_LENGTH, Clock
+from pipelines.sources.kernel.log_bytes import BLOCK_BYTES, BROKEN_OFF, BrokenLogError, read_blocks
+from pipelines.sources.kernel.reader import Fates, KernelReader
 from pipelines.sources.local_time import zone_of
-from pipelines.sources.log_bytes import BLOCK_BYTES, BROKEN_OFF, BrokenLogError, read_blocks
 from pipelines.sources.result import ReadTally, SourceResult, as_table, merge
 
 SOURCE: Final = "kernel_log"

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pipelines.sources.journald import JsonEntry, read_entry
+from pipelines.sources.kernel.journald import JsonEntry, read_entry
 
 
 @pytest.mark.parametrize(

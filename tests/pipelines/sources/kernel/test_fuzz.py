@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.tables import TABLE_BY_KEY
-from pipelines.sources.journald import read_entry
-from pipelines.sources.kernel_events import MARKERS, UnreadableXidError, read_event
-from pipelines.sources.kernel_line import TEXT_LENGTH, Clock, split_line
-from pipelines.sources.kernel_log import parse_kernel_log, stream_kernel_log
+from pipelines.sources.kernel.events import MARKERS, UnreadableXidError, read_event
+from pipelines.sources.kernel.journald import read_entry
+from pipelines.sources.kernel.line import TEXT_LENGTH, Clock, split_line
+from pipelines.sources.kernel.log import parse_kernel_log, stream_kernel_log
 from pipelines.sources.result import merge
 
 NOW = datetime(2026, 1, 6, tzinfo=UTC)

@@ -1,7 +1,7 @@
 """What stands before a kernel message: time, host and tag, in the formats that tools write.
 
-What the message says is in `pipelines.sources.kernel_events`; JSON entries are taken apart in
-`pipelines.sources.journald`.
+What the message says is in `pipelines.sources.kernel.events`; JSON entries are taken apart in
+`pipelines.sources.kernel.journald`.
 """
 
 import re
@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from pipelines.sources.journald import read_entry
+from pipelines.sources.kernel.journald import read_entry
 from pipelines.sources.local_time import (
     CLOCK_SLACK,
     latest_year,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.sources.kernel_events import UnreadableXidError, read_event
-from pipelines.sources.kernel_line import Clock, split_line
-from pipelines.sources.kernel_quick import quick_line, quick_xid
+from pipelines.sources.kernel.events import UnreadableXidError, read_event
+from pipelines.sources.kernel.line import Clock, split_line
+from pipelines.sources.kernel.quick import quick_line, quick_xid
 
 CLOCK = Clock(ZoneInfo("Europe/Berlin"), datetime(2026, 3, 1, tzinfo=UTC))
 USUAL = (

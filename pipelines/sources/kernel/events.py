@@ -1,6 +1,6 @@
 """What kernel and fabric messages say about hardware and drivers: Xid, SXid, bus losses, links.
 
-Lines are taken apart in `pipelines.sources.kernel_line`; what an event means for health is in
+Lines are taken apart in `pipelines.sources.kernel.line`; what an event means for health is in
 `features.catalogue`.
 """
 

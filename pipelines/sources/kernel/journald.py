@@ -1,6 +1,6 @@
 """Log entries that are JSON objects: `journalctl -o json`, and what container runtimes write.
 
-Text lines are read in `kernel_line`.
+Text lines are read in `kernel.line`.
 """
 
 import json

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pipelines.sources.kernel_events import (
+from pipelines.sources.kernel.events import (
     MARKERS,
     KernelEvent,
     UnreadableXidError,

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from features.errors import SourceError
-from pipelines.sources.log_bytes import BrokenLogError, read_blocks
+from pipelines.sources.kernel.log_bytes import BrokenLogError, read_blocks
 
 DATA = b"a usual line of a log\n" * 1000
 

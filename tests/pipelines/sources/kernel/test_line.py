@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pipelines.sources.kernel_line import Clock, split_line
+from pipelines.sources.kernel.line import Clock, split_line
 
 UNTIL = datetime(2026, 1, 1, 12, tzinfo=UTC)
 BOOT = datetime(2025, 12, 31, tzinfo=UTC)

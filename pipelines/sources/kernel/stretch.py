@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from pipelines.sources.kernel_line import KernelLine
+from pipelines.sources.kernel.line import KernelLine
 
 START_LINES: Final = 64
 """Lines after the start of a stretch among which its first time is looked for."""

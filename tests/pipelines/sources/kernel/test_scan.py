@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.sources import kernel_scan
-from pipelines.sources.kernel_scan import FoundLine, LineScan
+from pipelines.sources.kernel import scan as kernel_scan
+from pipelines.sources.kernel.scan import FoundLine, LineScan
 
 MARKERS = ("NVRM", "fallen off", "-- [x]")
 

@@ -1,0 +1,1 @@
+"""Kernel and fabric logs: lines about trouble."""
