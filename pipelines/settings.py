@@ -5,12 +5,21 @@ Nothing is read at import; the remediation hook has its own site file (`remediat
 
 import itertools
 import os
+import reprlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import yaml
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from features.errors import SettingsError
 from remediation.strict_yaml import parse_yaml
@@ -85,6 +94,13 @@ class Settings(_Strict):
     data_partition: Literal["hour", "day"] = "hour"
     node_states_hold_only_trouble: bool = False
 
+    @field_validator("inputs", "data_root", "remediation", "fault_catalogue")
+    @classmethod
+    def _is_path(cls, path: Path | None) -> Path | None:
+        if path is not None and "\0" in str(path):
+            raise ValueError("a path cannot hold a NUL character")
+        return path
+
     @model_validator(mode="after")
     def _times_in_order(self) -> Self:
         times = [self.start]
@@ -95,7 +111,10 @@ class Settings(_Strict):
         if any(a >= b for a, b in itertools.pairwise(times)):
             raise ValueError("start < split.train_until < split.valid_until < end must hold")
         edges = [self.start, *([self.end] if self.end else [])]
-        in_utc = [edge.astimezone(UTC) for edge in edges]
+        try:
+            in_utc = [edge.astimezone(UTC) for edge in edges]
+        except OverflowError as error:
+            raise ValueError("start and end must lie in years 1 to 9999, UTC") from error
         if self.data_partition == "day" and any(edge.hour for edge in in_utc):
             raise ValueError("with data_partition day, start and end must be midnights, UTC")
         if any(edge.minute or edge.second or edge.microsecond for edge in in_utc):
@@ -202,5 +221,4 @@ def settings_from(content: object, *, origin: Path) -> Settings:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return reprlib.repr(value)[:80]  # never writes a large value out

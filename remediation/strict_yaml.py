@@ -37,9 +37,15 @@ def parse_yaml(text: str) -> Any:
         text: One YAML document.
 
     Raises:
-        yaml.YAMLError: It is no YAML, or gives a key twice.
+        yaml.YAMLError: It is no YAML, gives a key twice, or holds a value that cannot be: a day
+            that no month has, a number without end, lists nested without end.
 
     >>> parse_yaml("a: 1")
     {'a': 1}
     """
-    return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - the loader is a SafeLoader
+    try:
+        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - the loader is a SafeLoader
+    except (ValueError, OverflowError) as error:
+        raise yaml.YAMLError(f"a value cannot be read: {error}") from error
+    except RecursionError as error:
+        raise yaml.YAMLError("values are nested too deeply") from error

@@ -61,3 +61,26 @@ def test_a_wrong_value_is_named_with_the_file(tmp_path: Path, text: str, message
 def test_an_absent_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="absent.yaml: No such file"):
         load_settings(tmp_path / "absent.yaml")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("start: 2026-02-30", "is not YAML: a value cannot be read"),
+        ("seed: " + "9" * 5000, "is not YAML: a value cannot be read"),
+        ("note: " + "[" * 3000, "is not YAML: values are nested too deeply"),
+        ("start: 0001-01-01T00:00:00+05:00", "years 1 to 9999"),
+        ('data_root: "a\\0b"', "NUL"),
+        ('inputs: "a\\0b"', "NUL"),
+    ],
+)
+def test_a_value_that_cannot_be_is_one_clear_error(tmp_path: Path, line: str, message: str) -> None:
+    lines = {
+        "site": "site: lab",
+        "inputs": "inputs: inputs.yaml",
+        "data_root": "data_root: data",
+        "start": "start: 2026-01-01T00:00:00Z",
+    } | {line.split(":", maxsplit=1)[0]: line}
+    (tmp_path / "forewarn.yaml").write_text("\n".join(lines.values()))
+    with pytest.raises(SettingsError, match=message):
+        load_settings(tmp_path / "forewarn.yaml")

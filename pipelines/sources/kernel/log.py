@@ -84,7 +84,7 @@ def stream_kernel_log(
     """
     origin = str(path)
     clock = Clock(zone_of(time_zone, origin=origin), read_until or ingested_at, boot_time)
-    log = _Log(origin, clock, node or _node_in_name(path), site, ingested_at)
+    log = _Log(origin, clock, node or node_of_log(path), site, ingested_at)
     blocks = read_blocks(path, block_bytes=block_bytes)
     return _stream(blocks, log, chunk_bytes=chunk_bytes)
 
@@ -250,7 +250,7 @@ def _coverage(reader: KernelReader, log: _Log) -> list[dict[str, Any]]:
     ]
 
 
-def _node_in_name(path: Path) -> str | None:
+def node_of_log(path: Path) -> str | None:
     """The node a log is named after, past `.gz`, `.1` and the like; names of services are none."""
     name = path.name
     for suffix in _PACKED:

@@ -12,7 +12,7 @@ import polars as pl
 from features.errors import SettingsError, SourceError
 from pipelines.sources.files import node_in_name, read_bytes, time_in_name
 from pipelines.sources.jobs.names import owner_of, run_of
-from pipelines.sources.kernel.log import _node_in_name as node_of_log
+from pipelines.sources.kernel.log import node_of_log
 from pipelines.sources.private_names import hash_names
 from pipelines.sources.site.input_base import FileInput, Input
 from pipelines.sources.site.inputs import (

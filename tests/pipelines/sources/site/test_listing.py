@@ -152,7 +152,7 @@ def test_a_name_that_no_file_system_takes_is_an_unreadable_input(site):
     ("text", "expected"),
     [
         ("site: 2026-02-30\n", "day is out of range"),
-        ("[" * 3000, "recursion"),
+        ("[" * 3000, "nested too deeply"),
         ("site: " + "9" * 5000, "4300"),
         ('site: "a\\0b"\ninputs: []\n', "NUL"),
         ('site: "a\\ud800"\ninputs: []\n', "half a pair"),
