@@ -95,7 +95,7 @@ def load_inputs(path: Path) -> SiteInputs:
     """
     try:
         document: Any = parse_yaml(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         # Dates that are none, numbers too long and nests too deep are no YAMLError to PyYAML.
         raise SettingsError(
             f"list of inputs {path} cannot be read: {error}. Give a UTF-8 YAML file with site, "
