@@ -1,4 +1,4 @@
-"""Columns that several tables share: source, entity, interval, incident and score.
+"""Columns that several tables share: source, entity, interval, incident, score, training.
 
 No table is defined here (see `features.tables`).
 """
@@ -12,6 +12,7 @@ from features.vocabulary import ENTITY_KINDS, FAULT_TYPES, SCORE_STATUSES, TRAIN
 
 _TEXT: Final = pl.String()
 _INT: Final = pl.Int32()
+_LONG: Final = pl.Int64()
 _FLOAT: Final = pl.Float64()
 _TEXTS: Final = pl.List(pl.String)
 
@@ -78,4 +79,29 @@ def score_columns() -> tuple[Column, ...]:
         Column("missing_share", _FLOAT, "Share of features that are null", minimum=0, maximum=1),
         Column("model_version", _TEXT, "Registry version that scored"),
         Column("trained_on", _TEXT, "synthetic or real", values=TRAINED_ON),
+    )
+
+
+def training_columns() -> tuple[Column, ...]:
+    """What a training job says about a step, as received and as built."""
+    return (
+        Column("job_id", _TEXT, "Job or run"),
+        Column("step", _LONG, "Training step", minimum=0),
+        Column("ts", UTC_TIME, "When it was reported", nullable=True),
+        Column(
+            "loss",
+            _FLOAT,
+            "Training loss; infinite and NaN are kept",
+            nullable=True,
+            must_be_finite=False,
+        ),
+        Column(
+            "grad_norm",
+            _FLOAT,
+            "Gradient norm; infinite and NaN are kept",
+            nullable=True,
+            must_be_finite=False,
+        ),
+        Column("step_time_s", _FLOAT, "Time of one step", unit="s", nullable=True, minimum=0),
+        Column("checkpoint_step", _LONG, "Step of the last checkpoint", nullable=True, minimum=0),
     )

@@ -8,7 +8,12 @@ from typing import Final
 
 import polars as pl
 
-from features.column_groups import incident_columns, interval_columns, source_columns
+from features.column_groups import (
+    incident_columns,
+    interval_columns,
+    source_columns,
+    training_columns,
+)
 from features.contracts import UTC_TIME, Column, TableContract
 from features.telemetry_metrics import metric_columns
 from features.vocabulary import EVENT_SEVERITIES, JOB_CAUSES
@@ -154,25 +159,7 @@ RAW_TRAINING_METRICS: Final = TableContract(
     "raw/training_metrics",
     "What a training job reported about one step",
     (
-        Column("job_id", _TEXT, "Job or run"),
-        Column("step", _LONG, "Training step", minimum=0),
-        Column("ts", UTC_TIME, "When it was reported", nullable=True),
-        Column(
-            "loss",
-            _FLOAT,
-            "Training loss; infinite and NaN are kept",
-            nullable=True,
-            must_be_finite=False,
-        ),
-        Column(
-            "grad_norm",
-            _FLOAT,
-            "Gradient norm; infinite and NaN are kept",
-            nullable=True,
-            must_be_finite=False,
-        ),
-        Column("step_time_s", _FLOAT, "Time of one step", unit="s", nullable=True, minimum=0),
-        Column("checkpoint_step", _LONG, "Step of the last checkpoint", nullable=True, minimum=0),
+        *training_columns(),
         *source_columns(),
     ),
     key=(),

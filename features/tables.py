@@ -12,6 +12,7 @@ from features.column_groups import (
     incident_columns,
     interval_columns,
     score_columns,
+    training_columns,
 )
 from features.contracts import UTC_TIME, Column, TableContract
 from features.raw_tables import (
@@ -243,27 +244,7 @@ DECISIONS: Final = TableContract(
 CORE_TRAINING_METRICS: Final = TableContract(
     "core/training_metrics",
     "One row per job and step: loss, gradient norm, step time, last checkpoint",
-    (
-        Column("job_id", _TEXT, "Job or run"),
-        Column("step", _LONG, "Training step", minimum=0),
-        Column("ts", UTC_TIME, "When it was reported", nullable=True),
-        Column(
-            "loss",
-            _FLOAT,
-            "Training loss; infinite and NaN are kept",
-            nullable=True,
-            must_be_finite=False,
-        ),
-        Column(
-            "grad_norm",
-            _FLOAT,
-            "Gradient norm; infinite and NaN are kept",
-            nullable=True,
-            must_be_finite=False,
-        ),
-        Column("step_time_s", _FLOAT, "Time of one step", unit="s", nullable=True, minimum=0),
-        Column("checkpoint_step", _LONG, "Step of the last checkpoint", nullable=True, minimum=0),
-    ),
+    (*training_columns(),),
     key=("job_id", "step"),
 )
 
