@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from features.errors import DataError
-from features.tables import CORE_HEALTH_EVENTS
+from features.tables import CORE_HEALTH_EVENTS, CORE_TOPOLOGY
 from pipelines.defs.partitions import ONE_RUN, partitions_of
 from pipelines.io import ParquetTables
 from pipelines.settings import Settings
@@ -112,3 +112,25 @@ def test_a_span_of_which_nothing_is_stored_is_an_error_and_not_an_empty_table(
     later = Span(span.end, span.end + HOUR)
     with pytest.raises(DataError, match="nothing is stored between"):
         store.read(CORE_HEALTH_EVENTS, span=later)
+
+
+def test_a_core_table_is_loaded_as_it_was_built_and_not_as_servers_told_it(tmp_path: Path) -> None:
+    """Places land too: what the consumer gets is the built table, with the site's own records."""
+    built = pl.DataFrame(
+        [{"node": "n1", "level": "rack", "place": "r1", "valid_from": None, "valid_to": None}],
+        schema=CORE_TOPOLOGY.schema,
+    )
+    loaded: list[pl.DataFrame] = []
+
+    @dg.asset(key=["core", "topology"])
+    def places() -> pl.DataFrame:
+        return built
+
+    @dg.asset(ins={"rows": dg.AssetIn(["core", "topology"])}, io_manager_key="nothing")
+    def consumer(rows: pl.DataFrame) -> None:
+        loaded.append(rows)
+
+    tables = ParquetTables(root=str(tmp_path / "tables"), landing_root=str(tmp_path / "landing"))
+    resources = {"io_manager": tables, "nothing": dg.mem_io_manager}
+    assert dg.materialize([places, consumer], resources=resources).success
+    assert loaded[0].equals(built)
