@@ -15,10 +15,11 @@ import pytest
 from features.errors import SettingsError, SourceError
 from pipelines.sources.http.errors import HttpError
 from pipelines.sources.kubernetes.client import OfficialApi
-from pipelines.sources.kubernetes.json_files import read_kubernetes_json
+from pipelines.sources.kubernetes.json_files import stream_kubernetes_json
 from pipelines.sources.kubernetes.lists import ListLimits, Waits
 from pipelines.sources.kubernetes.pull import KubernetesQuery, pull_kubernetes
 from pipelines.sources.result import SourceResult, merge
+from tests.pipelines.sources.reading import read_all
 from tests.real.kubernetes_server import Call, Fault, KubernetesServer
 
 pytest.importorskip("kubernetes", reason="the official client (package kubernetes) is not here")
@@ -213,7 +214,7 @@ def test_what_kubectl_saves_says_the_same(api: OfficialApi, tmp_path: Path):
         )
     path = tmp_path / "cluster__2026-01-05T12-00-00Z.json"
     path.write_bytes(saved.stdout)
-    from_file, from_server = read_kubernetes_json([path], ingested_at=NOW), pull(api)
+    from_file, from_server = read_all(stream_kubernetes_json, [path], ingested_at=NOW), pull(api)
     assert jobs(from_file) == jobs(from_server) == [LLM]
     columns = ["node", "state", "valid_from"]
     states = [found.table("raw/node_states").select(columns) for found in (from_file, from_server)]

@@ -33,7 +33,7 @@ from pipelines.sources.jobs.log_templates import TemplateTree
 from pipelines.sources.jobs.names import DEFAULT_PATTERNS, FileOwner, owner_of
 from pipelines.sources.jobs.rules import JobRules, RuleHit
 from pipelines.sources.local_time import zone_of
-from pipelines.sources.result import ReadTally, SourceResult, as_table, merge
+from pipelines.sources.result import ReadTally, SourceResult, as_table
 
 SOURCE: Final = "job_output"
 TEMPLATE_RULE: Final = "template"
@@ -137,30 +137,6 @@ def stream_job_output(
             f"and that this user may read it."
         ) from error
     yield reader.result()
-
-
-def read_job_output(
-    paths: Iterable[Path],
-    *,
-    rules: JobRules,
-    time_zone: str,
-    ingested_at: datetime,
-    tail_mb: float = DEFAULT_TAIL_MB,
-    patterns: Sequence[str] = DEFAULT_PATTERNS,
-) -> SourceResult:
-    """Reads the ends of several files; see `stream_job_output`."""
-    return merge(
-        result
-        for path in paths
-        for result in stream_job_output(
-            path,
-            rules=rules,
-            time_zone=time_zone,
-            ingested_at=ingested_at,
-            tail_mb=tail_mb,
-            patterns=patterns,
-        )
-    )
 
 
 def _tail(path: Path, tail: int, chunk_bytes: int) -> Iterator[Iterator[RawLine]]:

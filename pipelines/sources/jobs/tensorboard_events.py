@@ -9,7 +9,7 @@ the reading in tests.
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
@@ -36,7 +36,7 @@ from pipelines.sources.jobs.training_values import (
     names_alike,
     step_of,
 )
-from pipelines.sources.result import ReadTally, SourceResult, as_table, merge
+from pipelines.sources.result import ReadTally, SourceResult, as_table
 
 SOURCE: Final = "tensorboard"
 
@@ -122,23 +122,6 @@ def stream_tensorboard(
             f"{path} cannot be read: {error.strerror or error}. Check that it exists, is a file, "
             f"and that this user may read it."
         ) from error
-
-
-def read_tensorboard(
-    paths: Iterable[Path],
-    *,
-    ingested_at: datetime,
-    tags: MetricKeys = _DEFAULT_TAGS,
-    job_from: Sequence[str] = DEFAULT_PATTERNS,
-) -> SourceResult:
-    """Reads several event files; see `stream_tensorboard`."""
-    return merge(
-        result
-        for path in paths
-        for result in stream_tensorboard(
-            path, ingested_at=ingested_at, tags=tags, job_from=job_from
-        )
-    )
 
 
 @dataclass

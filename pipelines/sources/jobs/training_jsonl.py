@@ -7,7 +7,7 @@ are joined in `features.training`.
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -30,7 +30,7 @@ from pipelines.sources.jobs.training_values import (
     step_of,
 )
 from pipelines.sources.local_time import zone_of
-from pipelines.sources.result import ReadTally, SourceResult, as_table, merge
+from pipelines.sources.result import ReadTally, SourceResult, as_table
 
 SOURCE: Final = "training_jsonl"
 LINE_BYTES: Final = 1_000_000
@@ -139,24 +139,6 @@ def stream_training_jsonl(
             f"{path} cannot be read: {error.strerror or error}. Check that it exists, is a file, "
             f"and that this user may read it."
         ) from error
-
-
-def read_training_jsonl(
-    paths: Iterable[Path],
-    *,
-    time_zone: str,
-    ingested_at: datetime,
-    keys: MetricKeys = _DEFAULT_KEYS,
-    job_from: Sequence[str] = DEFAULT_PATTERNS,
-) -> SourceResult:
-    """Reads several files; see `stream_training_jsonl`."""
-    return merge(
-        result
-        for path in paths
-        for result in stream_training_jsonl(
-            path, time_zone=time_zone, ingested_at=ingested_at, keys=keys, job_from=job_from
-        )
-    )
 
 
 def _records(file: gzip.GzipFile | BinaryIO) -> Iterator[_Record]:

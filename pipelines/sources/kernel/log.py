@@ -125,45 +125,6 @@ def parse_kernel_log(
     return merge(_stream(blocks, log, chunk_bytes=CHUNK_BYTES))
 
 
-def read_kernel_log(
-    paths: Iterable[Path],
-    *,
-    time_zone: str,
-    ingested_at: datetime,
-    boot_time: datetime | None = None,
-    read_until: datetime | None = None,
-    site: str = "site",
-) -> SourceResult:
-    """Reads saved kernel logs; see `stream_kernel_log`.
-
-    Args:
-        paths: Files, each named after its node where lines name no host.
-        time_zone: Zone of the machines' clocks.
-        ingested_at: When they are read, UTC.
-        boot_time: The same for all files.
-        read_until: The same for all files.
-        site: Name of the site.
-
-    Returns:
-        `raw/kernel_log` and `raw/coverage` of all files.
-
-    Raises:
-        SourceError: A file cannot be read.
-    """
-    return merge(
-        result
-        for path in paths
-        for result in stream_kernel_log(
-            path,
-            time_zone=time_zone,
-            ingested_at=ingested_at,
-            boot_time=boot_time,
-            read_until=read_until,
-            site=site,
-        )
-    )
-
-
 def _stream(blocks: Iterable[bytes], log: _Log, *, chunk_bytes: int) -> Iterator[SourceResult]:
     reader = KernelReader(clock=log.clock, node=log.node)
     account = _Account(log.origin)

@@ -144,24 +144,6 @@ def parse_kubernetes_json(
     )
 
 
-def read_kubernetes_json(paths: Sequence[Path], *, ingested_at: datetime) -> SourceResult:
-    """Reads files whole; see `stream_kubernetes_json`.
-
-    Args:
-        paths: The files.
-        ingested_at: When they are read, UTC.
-
-    Returns:
-        All rows.
-
-    Raises:
-        SourceError: A file cannot be read, or holds no JSON object at all.
-    """
-    return merge(
-        result for path in paths for result in stream_kubernetes_json(path, ingested_at=ingested_at)
-    )
-
-
 def _stream(
     blocks: Callable[[], Iterable[bytes]],
     *,

@@ -4,10 +4,9 @@ Other Slurm outputs have their own modules (`slurm.json_documents`, `slurm.queue
 attempts of a requeued job are told apart in `features`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from io import BytesIO
-from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -163,43 +162,6 @@ def parse_sacct_parts(
         ingested_at=ingested_at,
         delimiter=delimiter,
         columns=columns,
-    )
-
-
-def read_sacct(
-    paths: Iterable[Path],
-    *,
-    time_zone: str | None,
-    ingested_at: datetime,
-    delimiter: str | None = None,
-    columns: Sequence[str] | None = None,
-) -> SourceResult:
-    """Reads saved accounting output whole.
-
-    Args:
-        paths: Files.
-        time_zone: See `stream_sacct`.
-        ingested_at: When they are read, UTC.
-        delimiter: See `stream_sacct`.
-        columns: See `stream_sacct`.
-
-    Returns:
-        `raw/job_log` of all files.
-
-    Raises:
-        SourceError: A file cannot be read or is no output of sacct.
-    """
-    return merge(
-        chain.from_iterable(
-            stream_sacct(
-                path,
-                time_zone=time_zone,
-                ingested_at=ingested_at,
-                delimiter=delimiter,
-                columns=columns,
-            )
-            for path in paths
-        )
     )
 
 

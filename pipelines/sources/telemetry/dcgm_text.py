@@ -14,7 +14,7 @@ from typing import Final
 
 from features.errors import SourceError
 from pipelines.sources.files import node_in_name, read_bytes, time_in_name
-from pipelines.sources.result import SourceResult, merge
+from pipelines.sources.result import SourceResult
 from pipelines.sources.telemetry.dcgm_fields import exporter_name
 from pipelines.sources.telemetry.dcgm_names import AMBIGUOUS_NAMES
 from pipelines.sources.telemetry.pages import NodeFrom, PageBatch
@@ -103,30 +103,6 @@ def stream_dcgm_text(
                 yield batch.result()
     if not batch.is_empty:
         yield batch.result()
-
-
-def read_dcgm_text(
-    paths: Iterable[Path],
-    *,
-    ingested_at: datetime,
-    ts: datetime | None = None,
-    node_from: NodeFrom = "label",
-) -> SourceResult:
-    """Reads saved scrapes whole; see `stream_dcgm_text`.
-
-    Args:
-        paths: Files.
-        ingested_at: When they are read, UTC.
-        ts: Time of the scrape, UTC, where the names do not tell.
-        node_from: See `parse_dcgm_text`.
-
-    Returns:
-        What the chunks hold together.
-
-    Raises:
-        SourceError: A file cannot be read, or nothing tells when it was scraped.
-    """
-    return merge(stream_dcgm_text(paths, ingested_at=ingested_at, ts=ts, node_from=node_from))
 
 
 def scrape_time(path: Path) -> datetime:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from features.telemetry_metrics import METRIC_BY_COLUMN
-from pipelines.sources.result import SourceResult, merge
+from pipelines.sources.result import SourceResult
 from pipelines.sources.telemetry.dcgm_fields import ExporterName
 from pipelines.sources.telemetry.dcgm_text import CHUNK_SAMPLES, stream_dcgm_text
 from pipelines.sources.telemetry.pages import NodeFrom, PageBatch
@@ -130,22 +130,3 @@ def stream_nvidia_gpu_exporter(
         dialect=DIALECT,
         chunk_samples=chunk_samples,
     )
-
-
-def read_nvidia_gpu_exporter(
-    paths: Iterable[Path], *, ingested_at: datetime, ts: datetime | None = None
-) -> SourceResult:
-    """Reads saved scrapes whole; see `stream_nvidia_gpu_exporter`.
-
-    Args:
-        paths: Files.
-        ingested_at: When they are read, UTC.
-        ts: Time of the scrape, UTC, where the names do not tell.
-
-    Returns:
-        What the chunks hold together.
-
-    Raises:
-        SourceError: A file cannot be read, or nothing tells when it was scraped.
-    """
-    return merge(stream_nvidia_gpu_exporter(paths, ingested_at=ingested_at, ts=ts))

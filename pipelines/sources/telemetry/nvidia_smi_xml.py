@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 from pipelines.sources.files import decode, node_in_name, read_bytes, time_in_name
 from pipelines.sources.local_time import to_utc, wall_clock, zone_of
 from pipelines.sources.pci_address import canonical_pci
-from pipelines.sources.result import ReadTally, SourceResult, merge
+from pipelines.sources.result import ReadTally, SourceResult
 from pipelines.sources.telemetry.gpu_identity import canonical_gpu_uuid
 from pipelines.sources.telemetry.rows import TELEMETRY
 from pipelines.sources.telemetry.smi_elements import readings_of
@@ -169,25 +169,6 @@ def stream_nvidia_smi_xml(
             node=node_in_name(path),
             ts=time_in_name(path),
         )
-
-
-def read_nvidia_smi_xml(
-    paths: Iterable[Path], *, time_zone: str, ingested_at: datetime
-) -> SourceResult:
-    """Reads saved reports whole; see `stream_nvidia_smi_xml`.
-
-    Args:
-        paths: Files.
-        time_zone: Zone of the machines' clocks.
-        ingested_at: When they are read, UTC.
-
-    Returns:
-        What the files hold together.
-
-    Raises:
-        SourceError: A file cannot be read.
-    """
-    return merge(stream_nvidia_smi_xml(paths, time_zone=time_zone, ingested_at=ingested_at))
 
 
 class _Reader:

@@ -8,10 +8,11 @@ import pytest
 
 from features.errors import SourceError
 from features.tables import TABLE_BY_KEY
-from pipelines.sources.kernel.log import parse_kernel_log, read_kernel_log
-from pipelines.sources.slurm.sacct import read_sacct
-from pipelines.sources.telemetry.dcgm_text import read_dcgm_text
-from pipelines.sources.telemetry.nvidia_smi_csv import read_nvidia_smi_csv
+from pipelines.sources.kernel.log import parse_kernel_log, stream_kernel_log
+from pipelines.sources.slurm.sacct import stream_sacct
+from pipelines.sources.telemetry.dcgm_text import stream_dcgm_text
+from pipelines.sources.telemetry.nvidia_smi_csv import stream_nvidia_smi_csv
+from tests.pipelines.sources.reading import read_all
 
 SAMPLES = Path(__file__).parents[3] / "../shared/data/samples"
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -73,7 +74,7 @@ def test_the_xid_lines_read_as_one_log_lose_none():
 
 @pytest.mark.parametrize("path", files("dcgm_exporter", "*.prom"), ids=ids)
 def test_every_scrape_is_read_or_refused_with_a_reason(path):
-    parsed, _, quarantined = account(read_dcgm_text([path], ts=NOW, ingested_at=NOW))
+    parsed, _, quarantined = account(read_all(stream_dcgm_text, [path], ts=NOW, ingested_at=NOW))
     expected = {"15": 1, "17": 1}  # a series without a UUID; a value that is no number
     assert quarantined == expected.get(path.name[:2], 0)
     assert parsed or path.name[:2] in ("08", "17")  # only fields that the project does not use
@@ -81,7 +82,9 @@ def test_every_scrape_is_read_or_refused_with_a_reason(path):
 
 @pytest.mark.parametrize("path", files("nvidia_gpu_exporter"), ids=ids)
 def test_scrapes_of_another_exporter_are_skipped(path):
-    parsed, skipped, quarantined = account(read_dcgm_text([path], ts=NOW, ingested_at=NOW))
+    parsed, skipped, quarantined = account(
+        read_all(stream_dcgm_text, [path], ts=NOW, ingested_at=NOW)
+    )
     assert (parsed, quarantined) == (0, 0)
     assert skipped
 
@@ -90,18 +93,18 @@ def test_scrapes_of_another_exporter_are_skipped(path):
 def test_every_slurm_file_is_read_or_is_one_clear_error(path):
     columns = XDMOD if path.name.startswith("xdmod") else None
     if "sacct" in path.name:
-        result = read_sacct([path], time_zone="UTC", ingested_at=NOW, columns=columns)
+        result = read_all(stream_sacct, [path], time_zone="UTC", ingested_at=NOW, columns=columns)
         parsed, skipped, quarantined = account(result)
         assert (parsed, quarantined) == (result.reads["n_read"][0] - skipped, 0)
         assert parsed >= 5
     else:
         with pytest.raises(SourceError, match="this is no output of sacct"):
-            read_sacct([path], time_zone="UTC", ingested_at=NOW)
+            read_all(stream_sacct, [path], time_zone="UTC", ingested_at=NOW)
 
 
 def test_a_job_that_is_broken_over_lines_is_put_together():
     path = SAMPLES / "slurm/gcm__sample-sacct-fake-line-break.txt"
-    jobs = read_sacct([path], time_zone="UTC", ingested_at=NOW).table("raw/job_log")
+    jobs = read_all(stream_sacct, [path], time_zone="UTC", ingested_at=NOW).table("raw/job_log")
     assert jobs["job_id"].to_list() == ["200131", "201729", "201844", "201729"]
     assert jobs["n_gpus"].to_list() == [2048, 1024, 256, 8]
     assert [len(nodes) for nodes in jobs["nodes"]] == [256, 128, 32, 1]
@@ -110,12 +113,12 @@ def test_a_job_that_is_broken_over_lines_is_put_together():
 @pytest.mark.parametrize("path", files("nvidia_smi"), ids=ids)
 def test_nvidia_smi_files_without_a_timestamp_are_one_clear_error(path):
     with pytest.raises(SourceError, match="is missing from the header"):
-        read_nvidia_smi_csv([path], time_zone="UTC", ingested_at=NOW)
+        read_all(stream_nvidia_smi_csv, [path], time_zone="UTC", ingested_at=NOW)
 
 
 @pytest.mark.parametrize("path", files("system"), ids=ids)
 def test_logs_without_gpu_trouble_give_no_event(path):
-    result = read_kernel_log([path], time_zone="UTC", ingested_at=NOW)
+    result = read_all(stream_kernel_log, [path], time_zone="UTC", ingested_at=NOW)
     parsed, skipped, quarantined = account(result)
     assert (parsed, quarantined) == (0, 0)
     assert skipped
@@ -123,7 +126,7 @@ def test_logs_without_gpu_trouble_give_no_event(path):
 
 def test_the_fabric_managers_log_has_its_one_error():
     path = SAMPLES / "fabric/gpud__fabricmanager.log"
-    result = read_kernel_log([path], time_zone="UTC", ingested_at=NOW)
+    result = read_all(stream_kernel_log, [path], time_zone="UTC", ingested_at=NOW)
     events = result.table("raw/kernel_log")
     assert events.select("kind", "code", "pci_bus_id", "severity", "ts").rows() == [
         (

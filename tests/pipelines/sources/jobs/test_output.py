@@ -14,8 +14,9 @@ from features.errors import SourceError
 from features.job_causes import job_cause_of
 from features.tables import RAW_JOB_OUTPUT
 from pipelines.sources.jobs.names import FileOwner
-from pipelines.sources.jobs.output import parse_job_output, read_job_output, stream_job_output
+from pipelines.sources.jobs.output import parse_job_output, stream_job_output
 from pipelines.sources.jobs.rules import load_job_rules
+from tests.pipelines.sources.reading import read_all
 
 NOW = datetime(2026, 1, 6, tzinfo=UTC)
 RULES = load_job_rules()
@@ -285,7 +286,7 @@ class TestRealSamples:
 
     def test_a_whole_log_is_explained(self):
         paths = [SAMPLES / "dlrover__training.log"]
-        result = read_job_output(paths, rules=RULES, time_zone="UTC", ingested_at=NOW)
+        result = read_all(stream_job_output, paths, rules=RULES, time_zone="UTC", ingested_at=NOW)
         frame = result.table("raw/job_output")
         assert job_cause_of(frame.iter_rows(named=True)) == ("collective_timeout", "hang")
         assert frame.filter(pl.col("rule") == "template").is_empty()

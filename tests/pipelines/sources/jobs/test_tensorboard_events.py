@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from features.errors import SourceError
 from features.tables import RAW_TRAINING_METRICS
-from pipelines.sources.jobs.tensorboard_events import read_tensorboard, stream_tensorboard
+from pipelines.sources.jobs.tensorboard_events import stream_tensorboard
 from pipelines.sources.jobs.tfrecord import crc32c, masked
 from pipelines.sources.jobs.training_values import MetricKeys
 from pipelines.sources.result import merge
+from tests.pipelines.sources.reading import read_all
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 T0 = 1767225600.0
@@ -53,7 +54,7 @@ def write(folder, *events):
 
 
 def read(*paths, **options):
-    result = read_tensorboard(paths, ingested_at=NOW, **options)
+    result = read_all(stream_tensorboard, paths, ingested_at=NOW, **options)
     frame = result.table("raw/training_metrics")
     assert RAW_TRAINING_METRICS.enforce(frame).rejects.is_empty()
     return result

@@ -14,11 +14,11 @@ from features.tables import RAW_TRAINING_METRICS
 from pipelines.sources.jobs import training_jsonl
 from pipelines.sources.jobs.training_jsonl import (
     parse_training_jsonl,
-    read_training_jsonl,
     stream_training_jsonl,
 )
 from pipelines.sources.jobs.training_values import MetricKeys
 from pipelines.sources.result import merge
+from tests.pipelines.sources.reading import read_all
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 METRICS = ("job_id", "step", "loss", "grad_norm", "step_time_s", "checkpoint_step")
@@ -167,7 +167,7 @@ def test_compressed_files_and_names_of_runs_are_read(tmp_path):
     (folder / "metrics.jsonl.gz").write_bytes(gzip.compress(b'{"step": 1, "loss": 1}\n'))
     (tmp_path / "slurm-815_4.jsonl").write_bytes(b'{"step": 1, "loss": 1}\n')
     paths = [folder / "metrics.jsonl.gz", tmp_path / "slurm-815_4.jsonl"]
-    result = read_training_jsonl(paths, time_zone="UTC", ingested_at=NOW)
+    result = read_all(stream_training_jsonl, paths, time_zone="UTC", ingested_at=NOW)
     assert result.table("raw/training_metrics")["job_id"].to_list() == ["llama", "815_4"]
 
 

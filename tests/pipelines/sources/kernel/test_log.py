@@ -13,11 +13,11 @@ from features.raw_tables import RAW_KERNEL_LOG
 from pipelines.sources.kernel.log import (
     LINE_LENGTH,
     parse_kernel_log,
-    read_kernel_log,
     stream_kernel_log,
 )
 from pipelines.sources.kernel.log_bytes import BROKEN_OFF
 from pipelines.sources.result import merge
+from tests.pipelines.sources.reading import read_all
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 GPU = "00000000:b3:00.0"
@@ -144,7 +144,7 @@ def test_the_file_name_gives_the_node_where_lines_name_no_host(tmp_path):
         b"[60.0] NVRM: Xid (PCI:0000:b3:00): 31, \xff\n"
         b"Dec 31 23:59:01 n1 kernel: NVRM: Xid (PCI:0000:b3:00): 31, x\n"
     )
-    result = read_kernel_log([path], time_zone="UTC", ingested_at=NOW)
+    result = read_all(stream_kernel_log, [path], time_zone="UTC", ingested_at=NOW)
     assert rows(result, "node") == [("gpu7",), ("n1",)]
     assert rows(result, "line")[0][0].endswith("\ufffd")
 
@@ -419,7 +419,7 @@ def test_results_do_not_depend_on_where_blocks_and_chunks_are_cut(tmp_path):
 def test_reading_is_the_merge_of_the_streams(tmp_path):
     path = Path(tmp_path / "n1.log")
     path.write_text(XID.format(31))
-    read = read_kernel_log([path], time_zone="UTC", ingested_at=NOW)
+    read = read_all(stream_kernel_log, [path], time_zone="UTC", ingested_at=NOW)
     assert pl.concat(chunk.table("raw/kernel_log") for chunk in stream(path)).equals(
         read.table("raw/kernel_log")
     )

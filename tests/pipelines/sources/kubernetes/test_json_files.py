@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from features.errors import SourceError
 from pipelines.sources.kubernetes.json_files import (
     parse_kubernetes_json,
-    read_kubernetes_json,
     stream_kubernetes_json,
 )
 from pipelines.sources.result import SourceResult
@@ -29,6 +28,7 @@ from tests.pipelines.sources.kubernetes.fixture import (
     utc,
 )
 from tests.pipelines.sources.kubernetes.test_objects import ANY_JSON
+from tests.pipelines.sources.reading import read_all
 
 TABLES = ("raw/node_states", "raw/job_log", "raw/kernel_log", "raw/inventory", "core/topology")
 
@@ -102,7 +102,7 @@ def test_a_time_in_the_files_name_is_when_it_was_written(tmp_path: Path):
     path = tmp_path / "cluster__2026-01-05T10-00-00Z.json"
     silent = node(conditions=[condition("Ready", "Unknown", "09:00:00")])
     path.write_bytes(listed(silent))
-    result = read_kubernetes_json([path], ingested_at=NOW)
+    result = read_all(stream_kubernetes_json, [path], ingested_at=NOW)
     states = result.table("raw/node_states").select("state", "valid_from").rows()
     assert states[1:] == [("down", utc("09:05:00")), ("down", utc("10:00:00"))]
 

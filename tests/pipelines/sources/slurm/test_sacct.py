@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from features.errors import SourceError
 from features.raw_tables import RAW_JOB_LOG
-from pipelines.sources.slurm.sacct import parse_sacct, read_sacct
+from pipelines.sources.slurm.sacct import parse_sacct, stream_sacct
+from tests.pipelines.sources.reading import read_all
 
 NOW = datetime(2026, 1, 6, tzinfo=UTC)
 HEADER = "JobID|JobName|State|ExitCode|Start|End|NodeList|AllocTRES"
@@ -262,7 +263,7 @@ def test_bad_bytes_are_replaced(tmp_path):
     path.write_bytes(
         HEADER.encode() + b"\r\n" + fields(JobName="@").encode().replace(b"@", b"\xff")
     )
-    result = read_sacct([path], time_zone="UTC", ingested_at=NOW)
+    result = read_all(stream_sacct, [path], time_zone="UTC", ingested_at=NOW)
     assert rows(result, "job_name") == [("\ufffd",)]
 
 

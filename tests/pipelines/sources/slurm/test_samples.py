@@ -10,7 +10,8 @@ from features.tables import TABLE_BY_KEY
 from pipelines.sources.result import merge
 from pipelines.sources.slurm.json_documents import parse_slurm_json
 from pipelines.sources.slurm.nodes import parse_scontrol_nodes, parse_sinfo
-from pipelines.sources.slurm.sacct import read_sacct, stream_sacct
+from pipelines.sources.slurm.sacct import stream_sacct
+from tests.pipelines.sources.reading import read_all
 
 SAMPLES = Path(__file__).parents[4] / "../shared/data/samples/slurm"
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -96,7 +97,7 @@ def test_a_job_of_slurmrestd():
 
 def test_a_step_that_ended_after_midnight_is_counted_once():
     path = SAMPLES / "gcm__sample-sacct-output-midnight-edge-case-small.txt"
-    twice = read_sacct([path, path], time_zone="UTC", ingested_at=NOW)
+    twice = read_all(stream_sacct, [path, path], time_zone="UTC", ingested_at=NOW)
     jobs = build_jobs(whole(twice).table("raw/job_log")).frame
     assert jobs.select("job_id", "attempt", "end_state").rows() == [
         (job, 0, "CANCELLED") for job in ("39125549", "39125551", "39125552")
@@ -107,5 +108,5 @@ def test_a_step_that_ended_after_midnight_is_counted_once():
 def test_pieces_of_a_recorded_file_are_the_whole(chunk_bytes):
     path = SAMPLES / "gcm__sample-sacct-output.txt"
     parts = stream_sacct(path, time_zone="UTC", ingested_at=NOW, chunk_bytes=chunk_bytes)
-    read = read_sacct([path], time_zone="UTC", ingested_at=NOW).table("raw/job_log")
+    read = read_all(stream_sacct, [path], time_zone="UTC", ingested_at=NOW).table("raw/job_log")
     assert merge(parts).table("raw/job_log").equals(read)

@@ -13,7 +13,8 @@ from features.raw_tables import RAW_GPU_TELEMETRY
 from features.tables import CORE_INVENTORY, TABLE_BY_KEY
 from pipelines.sources.result import merge
 from pipelines.sources.telemetry.dcgm_names import AMBIGUOUS_NAMES
-from pipelines.sources.telemetry.dcgm_text import parse_dcgm_text, read_dcgm_text, stream_dcgm_text
+from pipelines.sources.telemetry.dcgm_text import parse_dcgm_text, stream_dcgm_text
+from tests.pipelines.sources.reading import read_all
 
 TS = datetime(2026, 1, 5, 0, 5, tzinfo=UTC)
 NOW = datetime(2026, 1, 6, tzinfo=UTC)
@@ -183,20 +184,22 @@ def test_unknown_metrics_are_skipped_with_a_count():
 def test_the_name_of_the_file_gives_time_and_node(tmp_path):
     path = tmp_path / "n7__2026-01-05T00-05-00Z.prom"
     path.write_text('DCGM_FI_DEV_GPU_TEMP{UUID="GPU-a",Hostname="dcgm-exporter-6ldbb"} 50\n')
-    by_label = read_dcgm_text([path], ingested_at=NOW)
-    by_name = read_dcgm_text([path], ingested_at=NOW, node_from="file_name")
+    by_label = read_all(stream_dcgm_text, [path], ingested_at=NOW)
+    by_name = read_all(stream_dcgm_text, [path], ingested_at=NOW, node_from="file_name")
     assert rows(by_label, "ts", "node") == [(TS, "dcgm-exporter-6ldbb")]
     assert rows(by_name, "ts", "node") == [(TS, "n7")]
     path.write_text('DCGM_FI_DEV_GPU_TEMP{UUID="GPU-a"} 50\n')
-    assert rows(read_dcgm_text([path], ingested_at=NOW), "node") == [("n7",)]
+    assert rows(read_all(stream_dcgm_text, [path], ingested_at=NOW), "node") == [("n7",)]
 
 
 def test_a_file_that_tells_no_time_is_one_clear_error(tmp_path):
     path = tmp_path / "metrics.prom"
     path.write_text('DCGM_FI_DEV_GPU_TEMP{UUID="GPU-a"} 50\n')
     with pytest.raises(SourceError, match=r"metrics\.prom.*Rename the file so, or give .* ts"):
-        read_dcgm_text([path], ingested_at=NOW)
-    assert rows(read_dcgm_text([path], ingested_at=NOW, ts=TS), "ts", "node") == [(TS, None)]
+        read_all(stream_dcgm_text, [path], ingested_at=NOW)
+    assert rows(read_all(stream_dcgm_text, [path], ingested_at=NOW, ts=TS), "ts", "node") == [
+        (TS, None)
+    ]
 
 
 def test_a_word_in_place_of_a_number_is_null_for_a_known_field():
@@ -288,7 +291,11 @@ def test_a_unit_holds_from_its_comment_on_and_on_its_own_page_only(tmp_path):
         + line.format("b", 5)
     )
     two.write_text(line.format("c", 5))
-    assert rows(read_dcgm_text([one, two], ingested_at=NOW), "power_w") == [(5.0,), (5.0,), (5.0,)]
+    assert rows(read_all(stream_dcgm_text, [one, two], ingested_at=NOW), "power_w") == [
+        (5.0,),
+        (5.0,),
+        (5.0,),
+    ]
 
 
 def test_values_repeated_on_mig_instances_are_taken_once():

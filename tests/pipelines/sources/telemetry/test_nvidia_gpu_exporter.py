@@ -8,8 +8,9 @@ from pipelines.sources.telemetry.dcgm_text import parse_dcgm_text
 from pipelines.sources.telemetry.nvidia_gpu_exporter import (
     gpu_exporter_name,
     parse_nvidia_gpu_exporter,
-    read_nvidia_gpu_exporter,
+    stream_nvidia_gpu_exporter,
 )
+from tests.pipelines.sources.reading import read_all
 
 TS = datetime(2026, 1, 5, 0, 5, tzinfo=UTC)
 NOW = datetime(2026, 1, 6, tzinfo=UTC)
@@ -71,7 +72,7 @@ def test_metrics_are_named_after_query_fields(name, column, scale):
 def test_files_are_named_after_node_and_time(tmp_path):
     path = tmp_path / "n7__2026-01-05T00-05-00Z.prom"
     path.write_text(PAGE)
-    result = read_nvidia_gpu_exporter([path], ingested_at=NOW)
+    result = read_all(stream_nvidia_gpu_exporter, [path], ingested_at=NOW)
     frame = result.table("raw/gpu_telemetry")
     assert frame.select("node", "ts", "source").rows() == [("n7", TS, "nvidia_gpu_exporter")]
     assert result.reads.select("n_read", "n_parsed", "n_skipped").rows() == [(10, 8, 2)]

@@ -6,7 +6,8 @@ import pytest
 
 from features.errors import SourceError
 from features.raw_tables import RAW_GPU_TELEMETRY, RAW_KERNEL_LOG
-from pipelines.sources.telemetry.nvidia_smi_csv import parse_nvidia_smi_csv, read_nvidia_smi_csv
+from pipelines.sources.telemetry.nvidia_smi_csv import parse_nvidia_smi_csv, stream_nvidia_smi_csv
+from tests.pipelines.sources.reading import read_all
 
 NOW = datetime(2026, 1, 6, tzinfo=UTC)
 HEADER = "timestamp, index, uuid, pci.bus_id, power.draw [W]"
@@ -158,7 +159,7 @@ def test_a_missing_column_is_one_clear_error(lines, message):
 def test_the_name_of_the_file_gives_the_node(tmp_path):
     path = tmp_path / "gpu016__2026-01-30.csv"
     path.write_text(f"{HEADER}\n{ROW}\n")
-    result = read_nvidia_smi_csv([path], time_zone="UTC", ingested_at=NOW)
+    result = read_all(stream_nvidia_smi_csv, [path], time_zone="UTC", ingested_at=NOW)
     assert rows(result, "node") == [("gpu016",)]
 
 
@@ -174,7 +175,7 @@ def test_a_time_in_the_files_name_stands_in_for_a_missing_field(tmp_path):
     path = tmp_path / "n4__2026-01-05T00-05-00Z.csv"
     path.write_text("uuid, name, pci.bus_id, index, pstate, fan.speed [%]\n"
                     "GPU-a, NVIDIA A10, 00000000:01:00.0, 2, P8, 38 %\n")  # fmt: skip
-    result = read_nvidia_smi_csv([path], time_zone="UTC", ingested_at=NOW)
+    result = read_all(stream_nvidia_smi_csv, [path], time_zone="UTC", ingested_at=NOW)
     columns = ("node", "ts", "gpu_index", "performance_state", "fan_speed_pct")
     assert rows(result, *columns) == [("n4", datetime(2026, 1, 5, 0, 5, tzinfo=UTC), 2, 8, 38.0)]
     seen = result.table("raw/inventory")

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from features.tables import TABLE_BY_KEY
-from pipelines.sources.telemetry.nvidia_smi_xml import parse_nvidia_smi_xml, read_nvidia_smi_xml
+from pipelines.sources.telemetry.nvidia_smi_xml import parse_nvidia_smi_xml, stream_nvidia_smi_xml
+from tests.pipelines.sources.reading import read_all
 
 NOW = datetime(2026, 1, 6, tzinfo=UTC)
 TS = datetime(2026, 1, 5, 0, 5, 9, tzinfo=UTC)
@@ -229,7 +230,7 @@ def test_a_report_without_a_time_needs_one():
 def test_the_zone_of_the_clock_is_a_setting_and_the_node_the_name_of_the_file(tmp_path):
     path = tmp_path / "n5__night.xml"
     path.write_text(report(gpu()))
-    result = read_nvidia_smi_xml([path], time_zone="Europe/Berlin", ingested_at=NOW)
+    result = read_all(stream_nvidia_smi_xml, [path], time_zone="Europe/Berlin", ingested_at=NOW)
     assert result.table("raw/gpu_telemetry").select("node", "ts").rows() == [
         ("n5", datetime(2026, 1, 4, 23, 5, 9, tzinfo=UTC))
     ]
