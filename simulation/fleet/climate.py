@@ -6,6 +6,7 @@ A node's own offset is part of its hardware.
 import numpy as np
 
 from simulation.fleet.regime import Regime
+from simulation.fleet.regime_sections import DAYS_PER_YEAR
 from simulation.fleet.seeds import Layer, random_stream
 
 _KNOT_S = 6 * 3600
@@ -28,6 +29,11 @@ def inlet_temperature(regime: Regime, at_s: np.ndarray, *, seed: int) -> np.ndar
     wander = np.interp(at_s, knots, rng.normal(0, climate.wander_c, knots.size))
     day = at_s / 86400
     swing = climate.daily_swing_c * np.cos(2 * np.pi * (day - 15 / 24))
-    into_spell = (day - climate.warm_spell_day) / climate.warm_spell_days
-    spell = climate.warm_spell_c * np.sin(np.pi * np.clip(into_spell, 0, 1))
-    return np.asarray(climate.inlet_c + swing + spell + wander)
+    since_peak = day + regime.start.timetuple().tm_yday - climate.season_peak_day
+    season = climate.season_swing_c * np.cos(2 * np.pi * since_peak / DAYS_PER_YEAR)
+    inlet = climate.inlet_c + swing + season + wander
+    for spell in climate.spells:
+        inlet = inlet + spell.extra_c * np.sin(
+            np.pi * np.clip((day - spell.day) / spell.days, 0, 1)
+        )
+    return np.asarray(inlet)

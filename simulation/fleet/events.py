@@ -107,10 +107,9 @@ def tell_node(
         _tell_end_of_job(story, attempt, node=index)
     boots = _boots(regime, truth)
     end_s = int(regime.days * 86400)
-    is_new_from = truth.planned.work_s if truth.planned else end_s
     plan = regime.disturbances
     for boot in boots:
-        driver = plan.driver_after if boot.up_s >= is_new_from else plan.driver_before
+        driver = plan.driver_after if boot.up_s >= truth.new_driver_s else plan.driver_before
         story.lines.extend(boot_lines(boot.up_s - 60, driver=driver))
     chatter = random_stream(seed, Layer.CHATTER, index)
     count = int(chatter.poisson(plan.chatter_per_day * regime.days))
@@ -136,8 +135,7 @@ def _boots(regime: Regime, truth: NodeTruth) -> tuple[Boot, ...]:
         for incident in truth.incidents
         if incident.slot is not None
     ]
-    if truth.planned:
-        boots.append(Boot(truth.planned.work_s, truth.planned.end_s))
+    boots += [Boot(work.work_s, work.end_s) for work in truth.planned if work.what != "hold"]
     return tuple(sorted(boots, key=lambda boot: boot.up_s))
 
 

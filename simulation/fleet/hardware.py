@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulation.fleet.regime import Batch, Regime
+from simulation.fleet.regime import Regime
+from simulation.fleet.regime_faults import Batch
 from simulation.fleet.seeds import Layer, random_stream
 
 
@@ -50,6 +51,7 @@ class Node:
         position_factor: Hazard factor of its place in the rack.
         inlet_offset_c: Inlet air against the fleet's mean.
         scrape_offset_s: When within the scrape interval it is scraped.
+        is_mig: Whether its GPUs are partitioned.
         gpus: One per slot.
     """
 
@@ -61,6 +63,7 @@ class Node:
     position_factor: float
     inlet_offset_c: float
     scrape_offset_s: int
+    is_mig: bool
     gpus: tuple[Gpu, ...]
 
 
@@ -116,6 +119,8 @@ def build_node(regime: Regime, *, seed: int, index: int) -> Node:
     rack = index // per_rack
     top = regime.frailty.top_of_rack_factor
     digits = max(3, len(str(regime.nodes)))  # equally long names, as Slurm's host lists want
+    mig = regime.hardware.mig
+    n_mig = round(mig.node_share * regime.nodes) if mig else 0
     is_top = index % per_rack == per_rack - 1
     return Node(
         index=index,
@@ -126,5 +131,6 @@ def build_node(regime: Regime, *, seed: int, index: int) -> Node:
         position_factor=(top if is_top else 1.0) * per_rack / (per_rack - 1 + top),
         inlet_offset_c=float(rng.normal(0, 0.8) + 0.4 * (index % per_rack)),
         scrape_offset_s=int(rng.integers(0, min(regime.scrape_s, 60))),
+        is_mig=index >= regime.nodes - n_mig,
         gpus=tuple(build_gpu(regime, rng, slot=slot) for slot in range(regime.gpus_per_node)),
     )

@@ -3,19 +3,17 @@
 How any of it looks to monitoring is in `simulation.fleet.events` and `.telemetry`.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
 from simulation.fleet.hardware import Gpu, Node, build_gpu
-from simulation.fleet.regime import (
-    HOURS_PER_YEAR,
-    NODE_PRECURSORS,
-    FaultClass,
-    PrecursorKind,
-    Regime,
-)
+from simulation.fleet.regime import Regime
+from simulation.fleet.regime_faults import NODE_PRECURSORS, FaultClass, PrecursorKind
+from simulation.fleet.regime_sections import HOURS_PER_YEAR
 from simulation.fleet.seeds import Layer, log_uniform, random_stream
 
 HOUR_S = 3600
@@ -86,8 +84,18 @@ class Stay:
 
 @dataclass(frozen=True)
 class PlannedWork:
-    """A driver update: drained, worked on, back. Seconds since the fleet's start."""
+    """A node taken out by its operators: drained, worked on, back.
 
+    Times are seconds since the fleet's start.
+
+    Attributes:
+        what: A driver update, a reboot, or a hold: kept out for no hardware's sake, not rebooted.
+        drain_s: From when it takes no new jobs.
+        work_s: When what still runs is ended and the work begins.
+        end_s: When it is back in service.
+    """
+
+    what: Literal["driver", "reboot", "hold"]
     drain_s: int
     work_s: int
     end_s: int
@@ -102,7 +110,7 @@ class NodeTruth:
         incidents: By onset.
         decoys: By start.
         stays: By slot and time.
-        planned: Planned work; null where there was none.
+        planned: Planned work, by start.
         exposure_s: Seconds in which the node was in service and could fail.
         expected: Failures to be expected of it over that time, given the GPUs it held.
     """
@@ -111,12 +119,18 @@ class NodeTruth:
     incidents: tuple[Incident, ...]
     decoys: tuple[Episode, ...]
     stays: tuple[Stay, ...]
-    planned: PlannedWork | None
+    planned: tuple[PlannedWork, ...]
     exposure_s: float
     expected: float
 
+    @property
+    def new_driver_s(self) -> float:
+        """When the new driver was installed, seconds; infinite where it was not."""
+        updates = [work.work_s for work in self.planned if work.what == "driver"]
+        return min(updates, default=math.inf)
 
-def planned_work(regime: Regime, *, index: int, end_s: int) -> PlannedWork | None:
+
+def planned_work(regime: Regime, *, index: int, end_s: int) -> tuple[PlannedWork, ...]:
     """The driver update of a node; nodes follow each other, so that few are out at a time.
 
     Args:
@@ -125,13 +139,14 @@ def planned_work(regime: Regime, *, index: int, end_s: int) -> PlannedWork | Non
         end_s: The fleet's last second.
 
     Returns:
-        The update; null where not all of it falls into the record.
+        The update; none where not all of it falls into the record.
     """
     plan = regime.disturbances
     work = int(plan.driver_day * 86400 + index * plan.driver_stagger_h * HOUR_S)
     drain = work - int(plan.driver_drain_h * HOUR_S)
     done = work + int(plan.driver_work_min * 60)
-    return PlannedWork(drain, work, done) if drain > 0 and done < end_s else None
+    is_within = drain > 0 and done < end_s
+    return (PlannedWork("driver", drain, work, done),) if is_within else ()
 
 
 def simulate_node(regime: Regime, node: Node, *, seed: int, fleet_frailty: float) -> NodeTruth:
@@ -182,7 +197,7 @@ class _Life:
     factor: float
     gpus: list[Gpu]
     stays: dict[int, list[Stay]]
-    planned: PlannedWork | None
+    planned: tuple[PlannedWork, ...]
     incidents: list[Incident] = field(default_factory=list)
     now: float = 0.0
     exposure_s: float = 0.0
@@ -193,10 +208,10 @@ class _Life:
         rates = _rates_per_s(self.regime, self.gpus) * self.factor
         total = float(rates.sum())
         onset = self.now + (self.rng.exponential(1 / total) if total > 0 else np.inf)
-        is_work_next = self.planned is not None and self.now < self.planned.drain_s
-        if self.planned and is_work_next and self.planned.drain_s <= min(onset, end_s):
-            self._serve(self.planned.drain_s, rate=total)
-            self.now = float(self.planned.end_s)
+        work = next((work for work in self.planned if self.now < work.drain_s), None)
+        if work and work.drain_s <= min(onset, end_s):
+            self._serve(work.drain_s, rate=total)
+            self.now = float(work.end_s)
             return
         self._serve(min(onset, end_s), rate=total)
         self.now = float(end_s)
@@ -231,11 +246,11 @@ def _rates_per_s(regime: Regime, gpus: Sequence[Gpu]) -> np.ndarray:
     return per_s[:, None] * np.where(is_gpu[:, None], factors[None, :], 1.0)
 
 
-def _without_clash(planned: PlannedWork | None, incident: Incident) -> PlannedWork | None:
+def _without_clash(planned: tuple[PlannedWork, ...], incident: Incident) -> tuple[PlannedWork, ...]:
     """Planned work that falls into a repair is done during it and leaves no trace of its own."""
-    if planned and incident.onset_s < planned.end_s and planned.drain_s < incident.end_s:
-        return None
-    return planned
+    return tuple(
+        work for work in planned if incident.onset_s >= work.end_s or work.drain_s >= incident.end_s
+    )
 
 
 def _draw_downtime_s(fault: FaultClass, rng: np.random.Generator, *, is_replaced: bool) -> int:

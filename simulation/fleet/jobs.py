@@ -8,7 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from simulation.fleet.regime import Regime, Workload
+from simulation.fleet.regime import Regime
+from simulation.fleet.regime_workload import Workload
 from simulation.fleet.seeds import Layer, random_stream
 
 WARM_UP_S = 86400

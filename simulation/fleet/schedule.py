@@ -186,11 +186,11 @@ def schedule_jobs(regime: Regime, truths: Sequence[NodeTruth], *, seed: int) -> 
     for truth in truths:
         for incident in truth.incidents:
             _push_incident(cluster, incident)
-        if truth.planned:
+        for work in truth.planned:
             node = truth.node.index
-            cluster.push(truth.planned.drain_s, _Kind.BLOCK, node=node)
-            cluster.push(truth.planned.work_s, _Kind.KILL, node=node, state="CANCELLED")
-            cluster.push(truth.planned.end_s, _Kind.UNBLOCK, node=node)
+            cluster.push(work.drain_s, _Kind.BLOCK, node=node)
+            cluster.push(work.work_s, _Kind.KILL, node=node, state="CANCELLED")
+            cluster.push(work.end_s, _Kind.UNBLOCK, node=node)
     end_s = int(regime.days * 86400)
     while cluster.events and cluster.events[0].at_s < end_s:
         event = heapq.heappop(cluster.events)

@@ -339,8 +339,9 @@ def _arrivals(
     plan = regime.disturbances
     arrives = ~signs.is_lost & ~_failed_samples(truth, at_s, how="gone")
     is_node_there = rng.random(at_s.size) >= plan.missed_scrape_share
-    outage = plan.outage_day * 86400
-    is_node_there &= ~((at_s >= outage) & (at_s < outage + plan.outage_min * 60))
+    for outage in plan.outages:
+        since_s = at_s - outage.day * 86400
+        is_node_there &= ~((since_s >= 0) & (since_s < outage.minutes * 60))
     for boot in events.boots:
         is_node_there &= ~((at_s >= boot.down_s) & (at_s < boot.up_s))
     for incident in truth.incidents:

@@ -182,7 +182,8 @@ def _split(
 
 def _driver_at_end(fleet: Fleet, seen: NodeObservation) -> str:
     plan = fleet.regime.disturbances
-    return plan.driver_after if seen.truth.planned else plan.driver_before
+    is_new = seen.truth.new_driver_s < fleet.end_s
+    return plan.driver_after if is_new else plan.driver_before
 
 
 def _write_provenance(

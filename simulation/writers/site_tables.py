@@ -99,8 +99,8 @@ def _maintenance(fleet: Fleet) -> list[list[str]]:
     rows = [["host", "begin", "end", "what"]]
     what = f"driver update to {fleet.regime.disturbances.driver_after}"
     for truth in fleet.nodes:
-        if truth.planned:
-            begin, end = (_time(fleet, s) for s in (truth.planned.drain_s, truth.planned.end_s))
+        for work in truth.planned:
+            begin, end = (_time(fleet, s) for s in (work.drain_s, work.end_s))
             rows.append([truth.node.name, begin, end, what])
     return rows
 
@@ -126,8 +126,7 @@ def _node_events(fleet: Fleet) -> list[list[str]]:
                 span = (incident.detected_s, incident.grace_s)
                 add(name, span, state="DRAIN", reason=reason, user=user)
             add(name, (incident.grace_s, incident.end_s), state=down, reason=reason, user=user)
-        if truth.planned:
-            plan = truth.planned
+        for plan in truth.planned:
             what = f"driver update {fleet.regime.disturbances.driver_after}"
             add(name, (plan.drain_s, plan.work_s), state="DRAIN", reason=what, user="ops(1001)")
             add(name, (plan.work_s, plan.end_s), state="DOWN", reason=what, user="ops(1001)")

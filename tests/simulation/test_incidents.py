@@ -7,7 +7,8 @@ import pytest
 from simulation.fleet.generate import Fleet, build_nodes, simulate_failures
 from simulation.fleet.hardware import build_node
 from simulation.fleet.incidents import CALM_AFTER_DECOY_S, simulate_node
-from simulation.fleet.regime import HOURS_PER_YEAR, Regime
+from simulation.fleet.regime import Regime
+from simulation.fleet.regime_sections import HOURS_PER_YEAR
 
 
 def _changed(regime: Regime, **changes: object) -> Regime:
@@ -58,8 +59,7 @@ def test_without_heterogeneity_the_rate_is_the_fault_tables(demo: Regime) -> Non
 def test_a_node_that_is_out_of_service_does_not_fail(crowded: Fleet) -> None:
     for truth in crowded.nodes:
         spans = [(i.onset_s, i.end_s) for i in truth.incidents]
-        if truth.planned:
-            spans.append((truth.planned.drain_s, truth.planned.end_s))
+        spans.extend((work.drain_s, work.end_s) for work in truth.planned)
         spans.sort()
         assert all(a[1] <= b[0] for a, b in pairwise(spans))
 

@@ -119,11 +119,11 @@ def test_signs_of_memory_trouble_show_before_the_onset(demo: Regime) -> None:
 def test_the_whole_fleet_is_unseen_during_the_scrape_outage(
     month: Fleet, seen: list[NodeObservation]
 ) -> None:
-    plan = month.regime.disturbances
-    start = plan.outage_day * 86400
+    (outage,) = month.regime.disturbances.outages
+    start = outage.day * 86400
     for part in seen:
         at_s = part.telemetry.at_s
-        assert not ((at_s >= start) & (at_s < start + plan.outage_min * 60)).any()
+        assert not ((at_s >= start) & (at_s < start + outage.minutes * 60)).any()
 
 
 def test_a_chain_of_xids_takes_seconds(month: Fleet, seen: list[NodeObservation]) -> None:
