@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks import exposition, kernel_scan, prometheus, sacct
+from benchmarks import exposition, fleet, kernel_scan, prometheus, sacct
 from features.core_tables import CoreTables
 from features.grid import as_of_times, watched_grid
 from features.matrix import MatrixSpec, build_gpu_matrix
@@ -74,7 +74,7 @@ def dcgm_text() -> Pair:
 
 def telemetry_table() -> Pair:
     """A day of telemetry through a mapping, against reading the same Parquet file."""
-    path = SAMPLES / "telemetry" / "2026-01-10.parquet"
+    path = SAMPLES / "telemetry" / "2026-01-10" / "0000-00.parquet"
     mapping = SAMPLES / "mappings" / "telemetry.yaml"
     return Pair(
         "telemetry Parquet by mapping, one day",
@@ -87,7 +87,7 @@ def telemetry_table() -> Pair:
 def matrix(folder: Path) -> Pair:
     """Telemetry features of a day at hourly moments, against scanning the same columns."""
     mapping = SAMPLES / "mappings" / "telemetry.yaml"
-    paths = [SAMPLES / "telemetry" / f"2026-01-{day:02}.parquet" for day in (8, 9, 10)]
+    paths = [SAMPLES / "telemetry" / f"2026-01-{day:02}" / "0000-00.parquet" for day in (8, 9, 10)]
     raw = pl.concat(
         read_history(path, mapping, ingested_at=NOW).tables["raw/gpu_telemetry"] for path in paths
     )
@@ -123,7 +123,7 @@ def main() -> None:
         for pair in (dcgm_text(), telemetry_table(), matrix(Path(folder))):
             print(measure(pair), flush=True)
     print(f"CPU seconds of all threads, median of {RUNS} runs after a warm-up")
-    for part in (sacct, exposition, kernel_scan, prometheus):
+    for part in (fleet, sacct, exposition, kernel_scan, prometheus):
         print(f"\n{(part.__doc__ or '').splitlines()[0]}", flush=True)
         for line in part.rows():
             print(line, flush=True)

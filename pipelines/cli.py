@@ -12,6 +12,7 @@ import typer
 
 from features.errors import ForewarnError
 from remediation.plan import plain
+from simulation.writers.forms import Form
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -149,13 +150,34 @@ def fleet(
     truth: Annotated[Path, typer.Option(help="Folder for the truth.", metavar="DIR")],
     regime: Annotated[str, typer.Option(help="Named regime or a YAML file.")] = "demo",
     nodes: Annotated[int | None, typer.Option(help="Nodes; default: the regime's.")] = None,
-    days: Annotated[int | None, typer.Option(help="Days; default: the regime's.")] = None,
+    days: Annotated[float | None, typer.Option(help="Days; default: the regime's.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed; default: the regime's.")] = None,
+    scrape_s: Annotated[
+        int | None, typer.Option(min=1, help="Seconds between samples; default: the regime's.")
+    ] = None,
+    telemetry: Annotated[
+        Form, typer.Option(help="Telemetry as Parquet, or every scrape as text.")
+    ] = "parquet",
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes; the files are the same for any number.")
+    ] = 1,
 ) -> None:
     """Write a synthetic fleet in the raw formats of real sources."""
     from simulation.writers.raw import simulate_to
 
-    typer.echo(simulate_to(out, truth_dir=truth, regime=regime, nodes=nodes, days=days, seed=seed))
+    typer.echo(
+        simulate_to(
+            out,
+            truth_dir=truth,
+            regime=regime,
+            nodes=nodes,
+            days=days,
+            scrape_s=scrape_s,
+            seed=seed,
+            workers=workers,
+            telemetry=telemetry,
+        )
+    )
 
 
 def main() -> None:

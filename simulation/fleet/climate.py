@@ -10,6 +10,24 @@ from simulation.fleet.regime_sections import DAYS_PER_YEAR
 from simulation.fleet.seeds import Layer, random_stream
 
 _KNOT_S = 6 * 3600
+_GRID_S = 600
+
+
+class Air:
+    """A fleet's inlet air, computed once for all nodes on a grid of ten minutes.
+
+    Args:
+        regime: The fleet's parameters.
+        seed: The fleet's seed.
+    """
+
+    def __init__(self, regime: Regime, *, seed: int) -> None:
+        self._at_s = np.arange(0, regime.days * 86400 + 2 * _GRID_S, _GRID_S)
+        self._inlet_c = inlet_temperature(regime, self._at_s, seed=seed)
+
+    def at(self, at_s: np.ndarray) -> np.ndarray:
+        """Inlet air of the mean node in degC at each of the times, in seconds."""
+        return np.asarray(np.interp(at_s, self._at_s, self._inlet_c))
 
 
 def inlet_temperature(regime: Regime, at_s: np.ndarray, *, seed: int) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from simulation.fleet.incidents import Episode, Incident, NodeTruth
+from simulation.fleet.incidents import SWAP_BEFORE_END_S, Episode, Incident, NodeTruth
 from simulation.fleet.kernel_lines import (
     KernelLine,
     aer_line,
@@ -128,12 +128,21 @@ def _is_alive(line: KernelLine, boots: Sequence[Boot]) -> bool:
 
 
 def _boots(regime: Regime, truth: NodeTruth) -> tuple[Boot, ...]:
-    """A repair of a GPU ends with a reboot; one of the network does not."""
+    """A repair of a GPU ends with a reboot; one of the network does not.
+
+    A node whose GPU is swapped is off from the swap on.
+    """
     length = int(regime.disturbances.reboot_min * 60)
     boots = [
-        Boot(max(incident.detected_s, incident.end_s - length), incident.end_s)
+        Boot(
+            max(
+                incident.detected_s,
+                incident.end_s - (SWAP_BEFORE_END_S if incident.is_replaced else length),
+            ),
+            incident.end_s,
+        )
         for incident in truth.incidents
-        if incident.slot is not None
+        if incident.slot is not None and incident.is_noticed
     ]
     boots += [Boot(work.work_s, work.end_s) for work in truth.planned if work.what != "hold"]
     return tuple(sorted(boots, key=lambda boot: boot.up_s))
@@ -187,7 +196,7 @@ def _tell_onset(story: _Story, incident: Incident, regime: Regime) -> None:
     at += float(rng.random())
     if slot is None:
         story.lines.extend(link_lines(at, is_up=False))
-        story.lines.extend(link_lines(incident.end_s - 5.0, is_up=True))
+        story.lines.extend(link_lines(max(at + 1, incident.end_s - 5.0), is_up=True))
         return
     fault = incident.fault.fault_type
     victims = [45] * int(rng.integers(0, 4))

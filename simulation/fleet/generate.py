@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from simulation.fleet.hardware import Node, build_node
+from simulation.fleet.hazards import Hazards
 from simulation.fleet.incidents import Incident, NodeTruth, simulate_node
 from simulation.fleet.regime import Regime
 from simulation.fleet.schedule import Attempt, schedule_jobs
@@ -75,7 +76,8 @@ def simulate_failures(regime: Regime, *, seed: int) -> Fleet:
     """
     nodes = build_nodes(regime, seed=seed)
     mean = fleet_frailty(regime, nodes)
-    truths = tuple(simulate_node(regime, node, seed=seed, fleet_frailty=mean) for node in nodes)
+    hazards = Hazards(regime, seed=seed)
+    truths = tuple(simulate_node(hazards, node, seed=seed, fleet_frailty=mean) for node in nodes)
     return Fleet(regime, seed, truths, ())
 
 

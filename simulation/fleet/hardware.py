@@ -4,6 +4,7 @@ What happens to them over time is in `simulation.fleet.incidents`.
 """
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,40 +68,50 @@ class Node:
     gpus: tuple[Gpu, ...]
 
 
-def build_gpu(regime: Regime, rng: np.random.Generator, *, slot: int) -> Gpu:
-    """Draws one GPU for a slot.
+def build_gpus(
+    regime: Regime, rng: np.random.Generator, *, slots: Sequence[int]
+) -> tuple[Gpu, ...]:
+    """Draws GPUs for slots.
 
     Args:
         regime: The fleet's parameters.
         rng: Stream to draw from.
-        slot: Slot.
+        slots: Slots.
 
     Returns:
-        The GPU; hazard factors have mean 1 over batches, slots and frailty.
+        One GPU per slot; hazard factors have mean 1 over batches, slots and frailty.
     """
     batches, frailty, hardware = regime.batches, regime.frailty, regime.hardware
-    shares = np.array([batch.share for batch in batches])
-    factors = np.array([batch.factor for batch in batches])
-    chosen = int(rng.choice(len(batches), p=shares))
-    slots = np.array(frailty.slot_factors)
-    hazard = (
-        rng.gamma(frailty.gpu_shape, 1 / frailty.gpu_shape)
-        * factors[chosen]
-        / float(shares @ factors)
-        * slots[slot]
-        / slots.mean()
-    )
-    is_leaky = rng.random() < hardware.leaky_share
-    return Gpu(
-        gpu_uuid=f"GPU-{uuid.UUID(bytes=rng.bytes(16), version=4)}",
-        slot=slot,
-        batch=batches[chosen],
-        hazard_factor=float(hazard),
-        temp_offset_c=float(rng.normal(0.5 * slot - 1.75, 1.5)),
-        power_offset_w=float(rng.normal(0, 8)),
-        sbe_per_day=float(hardware.leaky_sbe_per_day * rng.gamma(2, 0.5)) if is_leaky else 0.02,
-        history=(int(rng.poisson(1.5)), int(rng.poisson(0.15))),
-    )
+    n = len(slots)
+    shares = [batch.share for batch in batches]
+    chosen = np.searchsorted(np.cumsum(shares), rng.random(n), side="right")
+    chosen = np.minimum(chosen, len(batches) - 1)  # shares may add up to a hair less than 1
+    mean = sum(batch.share * batch.factor for batch in batches)
+    mean *= sum(frailty.slot_factors) / len(frailty.slot_factors)
+    own = rng.gamma(frailty.gpu_shape, 1 / frailty.gpu_shape, n)
+    is_leaky = rng.random(n) < hardware.leaky_share
+    leaky_sbe = hardware.leaky_sbe_per_day * rng.gamma(2, 0.5, n)
+    sbe_per_day = np.where(is_leaky, leaky_sbe, 0.02).tolist()
+    warmth, power = rng.normal(0, 1.5, n).tolist(), rng.normal(0, 8, n).tolist()
+    errors, rows = rng.poisson(1.5, n).tolist(), rng.poisson(0.15, n).tolist()
+    identity = rng.bytes(16 * n)
+    gpus = []
+    for i, slot in enumerate(slots):
+        batch = batches[int(chosen[i])]
+        unique = uuid.UUID(bytes=identity[16 * i : 16 * i + 16], version=4)
+        gpus.append(
+            Gpu(
+                gpu_uuid=f"GPU-{unique}",
+                slot=slot,
+                batch=batch,
+                hazard_factor=float(own[i]) * batch.factor * frailty.slot_factors[slot] / mean,
+                temp_offset_c=0.5 * slot - 1.75 + warmth[i],
+                power_offset_w=power[i],
+                sbe_per_day=sbe_per_day[i],
+                history=(errors[i], rows[i]),
+            )
+        )
+    return tuple(gpus)
 
 
 def build_node(regime: Regime, *, seed: int, index: int) -> Node:
@@ -132,5 +143,5 @@ def build_node(regime: Regime, *, seed: int, index: int) -> Node:
         inlet_offset_c=float(rng.normal(0, 0.8) + 0.4 * (index % per_rack)),
         scrape_offset_s=int(rng.integers(0, min(regime.scrape_s, 60))),
         is_mig=index >= regime.nodes - n_mig,
-        gpus=tuple(build_gpu(regime, rng, slot=slot) for slot in range(regime.gpus_per_node)),
+        gpus=build_gpus(regime, rng, slots=range(regime.gpus_per_node)),
     )

@@ -1,19 +1,21 @@
-"""The truth about one node: incidents, their precursors, decoys, replacements and planned work.
+"""The truth about one node: incidents, their precursors, decoys, replacements, time in service.
 
 How any of it looks to monitoring is in `simulation.fleet.events` and `.telemetry`.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import numpy as np
 
-from simulation.fleet.hardware import Gpu, Node, build_gpu
+from simulation.fleet.hardware import Gpu, Node, build_gpus
+from simulation.fleet.hazards import Hazards
+from simulation.fleet.planned import PlannedWork, around_repair, plan_work
 from simulation.fleet.regime import Regime
-from simulation.fleet.regime_faults import NODE_PRECURSORS, FaultClass, PrecursorKind
-from simulation.fleet.regime_sections import HOURS_PER_YEAR
+from simulation.fleet.regime_faults import NODE_PRECURSORS, Decoy, FaultClass, PrecursorKind
+from simulation.fleet.regime_sections import DAYS_PER_YEAR
 from simulation.fleet.seeds import Layer, log_uniform, random_stream
 
 HOUR_S = 3600
@@ -54,6 +56,8 @@ class Incident:
         end_s: When the node was back in service.
         precursor: Its signs; null where there were none.
         is_replaced: Whether the slot holds another GPU afterwards.
+        is_noticed: Whether the site noticed. Where it did not, nothing was done: the node stayed
+            in service, and all times are the onset's.
     """
 
     fault: FaultClass
@@ -66,6 +70,7 @@ class Incident:
     end_s: int
     precursor: Episode | None
     is_replaced: bool
+    is_noticed: bool = True
 
 
 @dataclass(frozen=True)
@@ -83,22 +88,12 @@ class Stay:
 
 
 @dataclass(frozen=True)
-class PlannedWork:
-    """A node taken out by its operators: drained, worked on, back.
+class Service:
+    """A stretch of time in which a node was in service and could fail, in seconds."""
 
-    Times are seconds since the fleet's start.
-
-    Attributes:
-        what: A driver update, a reboot, or a hold: kept out for no hardware's sake, not rebooted.
-        drain_s: From when it takes no new jobs.
-        work_s: When what still runs is ended and the work begins.
-        end_s: When it is back in service.
-    """
-
-    what: Literal["driver", "reboot", "hold"]
-    drain_s: int
-    work_s: int
-    end_s: int
+    from_s: float
+    to_s: float
+    has_new_driver: bool
 
 
 @dataclass(frozen=True)
@@ -107,56 +102,46 @@ class NodeTruth:
 
     Attributes:
         node: The node as it stood at the start.
+        hazard_factor: Factor on all its failure rates: frailty, place and the multiplier.
         incidents: By onset.
         decoys: By start.
         stays: By slot and time.
         planned: Planned work, by start.
-        exposure_s: Seconds in which the node was in service and could fail.
-        expected: Failures to be expected of it over that time, given the GPUs it held.
+        new_driver_s: When the new driver was installed, seconds; infinite where it was not.
+        services: When it was in service, by time.
+        expected_by_fault: Failures to be expected of it by class in the regime's order, given
+            the GPUs it held: the integral of its rates over its time in service.
     """
 
     node: Node
+    hazard_factor: float
     incidents: tuple[Incident, ...]
     decoys: tuple[Episode, ...]
     stays: tuple[Stay, ...]
     planned: tuple[PlannedWork, ...]
-    exposure_s: float
-    expected: float
+    new_driver_s: float
+    services: tuple[Service, ...]
+    expected_by_fault: tuple[float, ...]
 
     @property
-    def new_driver_s(self) -> float:
-        """When the new driver was installed, seconds; infinite where it was not."""
-        updates = [work.work_s for work in self.planned if work.what == "driver"]
-        return min(updates, default=math.inf)
+    def exposure_s(self) -> float:
+        """Seconds in which the node was in service and could fail."""
+        return sum(service.to_s - service.from_s for service in self.services)
+
+    @property
+    def expected(self) -> float:
+        """Failures to be expected of it, of all classes."""
+        return sum(self.expected_by_fault)
 
 
-def planned_work(regime: Regime, *, index: int, end_s: int) -> tuple[PlannedWork, ...]:
-    """The driver update of a node; nodes follow each other, so that few are out at a time.
-
-    Args:
-        regime: The fleet's parameters.
-        index: Number of the node.
-        end_s: The fleet's last second.
-
-    Returns:
-        The update; none where not all of it falls into the record.
-    """
-    plan = regime.disturbances
-    work = int(plan.driver_day * 86400 + index * plan.driver_stagger_h * HOUR_S)
-    drain = work - int(plan.driver_drain_h * HOUR_S)
-    done = work + int(plan.driver_work_min * 60)
-    is_within = drain > 0 and done < end_s
-    return (PlannedWork("driver", drain, work, done),) if is_within else ()
-
-
-def simulate_node(regime: Regime, node: Node, *, seed: int, fleet_frailty: float) -> NodeTruth:
+def simulate_node(hazards: Hazards, node: Node, *, seed: int, fleet_frailty: float) -> NodeTruth:
     """Lets a node live through the regime's days.
 
     Failures are a Poisson process over the time the node is in service; its rate is the
-    fault table's, times the node's and the GPUs' factors.
+    fault table's, times the node's and the GPUs' factors, the new driver's and the air's.
 
     Args:
-        regime: The fleet's parameters.
+        hazards: The fleet's rates.
         node: The node.
         seed: The fleet's seed.
         fleet_frailty: What node frailties are divided by.
@@ -164,26 +149,30 @@ def simulate_node(regime: Regime, node: Node, *, seed: int, fleet_frailty: float
     Returns:
         The node's truth.
     """
+    regime = hazards.regime
     end_s = int(regime.days * 86400)
     life = _Life(
-        regime,
+        hazards,
         random_stream(seed, Layer.INCIDENTS, node.index),
-        node.index,
+        node,
         factor=regime.hazard_multiplier * node.frailty / fleet_frailty * node.position_factor,
         gpus=list(node.gpus),
         stays={gpu.slot: [Stay(gpu, None, None)] for gpu in node.gpus},
-        planned=planned_work(regime, index=node.index, end_s=end_s),
+        planned=plan_work(regime, seed=seed, index=node.index),
+        expected=np.zeros(len(regime.faults)),
     )
     while life.now < end_s:
         life.live_on(end_s)
     return NodeTruth(
         node=node,
+        hazard_factor=life.factor,
         incidents=tuple(life.incidents),
         decoys=_draw_decoys(regime, node, life.incidents, seed=seed),
         stays=tuple(stay for slot in sorted(life.stays) for stay in life.stays[slot]),
         planned=life.planned,
-        exposure_s=life.exposure_s,
-        expected=life.expected,
+        new_driver_s=life.new_driver_s,
+        services=tuple(life.services),
+        expected_by_fault=tuple(life.expected.tolist()),
     )
 
 
@@ -191,66 +180,77 @@ def simulate_node(regime: Regime, node: Node, *, seed: int, fleet_frailty: float
 class _Life:
     """A node's life up to `now`, in seconds since the fleet's start."""
 
-    regime: Regime
+    hazards: Hazards
     rng: np.random.Generator
-    node: int
+    node: Node
     factor: float
     gpus: list[Gpu]
     stays: dict[int, list[Stay]]
     planned: tuple[PlannedWork, ...]
+    expected: np.ndarray
     incidents: list[Incident] = field(default_factory=list)
+    services: list[Service] = field(default_factory=list)
     now: float = 0.0
-    exposure_s: float = 0.0
-    expected: float = 0.0
+    new_driver_s: float = math.inf
 
     def live_on(self, end_s: int) -> None:
         """Goes on to the next failure and past its repair, past planned work, or to the end."""
-        rates = _rates_per_s(self.regime, self.gpus) * self.factor
-        total = float(rates.sum())
-        onset = self.now + (self.rng.exponential(1 / total) if total > 0 else np.inf)
+        gpu_factors = np.array([gpu.hazard_factor for gpu in self.gpus])
+        rates = self.hazards.unit_rates(self.node, gpu_factors) * self.factor
+        if self.new_driver_s <= self.now:
+            rates = rates * self.hazards.driver_factor[:, None]
+        by_fault = rates.sum(axis=1)
         work = next((work for work in self.planned if self.now < work.drain_s), None)
-        if work and work.drain_s <= min(onset, end_s):
-            self._serve(work.drain_s, rate=total)
+        until_s = min(work.drain_s, end_s) if work else end_s
+        onset = self._next_onset(by_fault, until_s=until_s)
+        self._serve(min(onset, until_s), by_fault=by_fault)
+        if onset < until_s:
+            now = rates * self.hazards.heat(onset)[:, None]
+            chosen = int(self.rng.choice(now.size, p=now.ravel() / now.sum()))
+            fault, slot = divmod(chosen, now.shape[1])
+            self._fail(self.hazards.regime.faults[fault], slot, onset=onset, end_s=end_s)
+        elif work and work.drain_s < end_s:
             self.now = float(work.end_s)
-            return
-        self._serve(min(onset, end_s), rate=total)
-        self.now = float(end_s)
-        if onset < end_s:
-            chosen = int(self.rng.choice(rates.size, p=rates.ravel() / total))
-            fault, slot = divmod(chosen, self.regime.gpus_per_node)
-            self._fail(self.regime.faults[fault], slot, onset_s=int(onset))
+            if work.what == "driver":
+                self.new_driver_s = float(work.work_s)
+        else:
+            self.now = float(end_s)
 
-    def _serve(self, until_s: float, *, rate: float) -> None:
-        self.exposure_s += until_s - self.now
-        self.expected += rate * (until_s - self.now)
+    def _next_onset(self, by_fault: np.ndarray, *, until_s: float) -> float:
+        """The next failure by thinning: candidates at the peak rate, kept in proportion."""
+        hazards, at_s = self.hazards, self.now
+        peak = float(by_fault.sum() if hazards.is_even else by_fault @ hazards.peak)
+        while peak > 0 and at_s < until_s:
+            at_s += self.rng.exponential(1 / peak)
+            if hazards.is_even:
+                return at_s
+            if at_s < until_s and self.rng.random() * peak < by_fault @ hazards.heat(at_s):
+                return at_s
+        return math.inf
 
-    def _fail(self, fault: FaultClass, slot: int, *, onset_s: int) -> None:
+    def _serve(self, until_s: float, *, by_fault: np.ndarray) -> None:
+        from_s = self.now
+        if self.services and self.services[-1].to_s == from_s:
+            from_s = self.services.pop().from_s  # nobody noticed the failure that lay between
+        self.services.append(Service(from_s, until_s, self.new_driver_s <= self.now))
+        self.expected += by_fault * self.hazards.heat_seconds(self.now, until_s)
+
+    def _fail(self, fault: FaultClass, slot: int, *, onset: float, end_s: int) -> None:
         stay = self.stays[slot][-1]
-        incident = _draw_incident(fault, stay, self.rng, node=self.node, onset_s=onset_s)
+        incident = _draw_incident(fault, stay, self.rng, node=self.node.index, onset_s=int(onset))
         self.incidents.append(incident)
-        self.planned = _without_clash(self.planned, incident)
+        if not incident.is_noticed:
+            self.now = onset
+            return
+        self.planned = around_repair(
+            self.planned, onset_s=incident.onset_s, end_s=incident.end_s, last_s=end_s
+        )
         if incident.is_replaced:
-            self.gpus[slot] = build_gpu(self.regime, self.rng, slot=slot)
+            (self.gpus[slot],) = build_gpus(self.hazards.regime, self.rng, slots=[slot])
             swap_s = incident.end_s - SWAP_BEFORE_END_S
             self.stays[slot][-1] = replace(stay, to_s=swap_s)
             self.stays[slot].append(Stay(self.gpus[slot], swap_s, None))
         self.now = float(incident.end_s)
-
-
-def _rates_per_s(regime: Regime, gpus: Sequence[Gpu]) -> np.ndarray:
-    """Failure rate per second by fault class and slot, before the node's factors."""
-    per_s = np.array([fault.per_gpu_year for fault in regime.faults]) / (HOURS_PER_YEAR * HOUR_S)
-    factors = np.array([gpu.hazard_factor for gpu in gpus])
-    is_gpu = np.array([fault.entity_kind == "gpu" for fault in regime.faults])
-    # A node's own faults do not depend on its GPUs; the slot drawn for them is not used.
-    return per_s[:, None] * np.where(is_gpu[:, None], factors[None, :], 1.0)
-
-
-def _without_clash(planned: tuple[PlannedWork, ...], incident: Incident) -> tuple[PlannedWork, ...]:
-    """Planned work that falls into a repair is done during it and leaves no trace of its own."""
-    return tuple(
-        work for work in planned if incident.onset_s >= work.end_s or work.drain_s >= incident.end_s
-    )
 
 
 def _draw_downtime_s(fault: FaultClass, rng: np.random.Generator, *, is_replaced: bool) -> int:
@@ -272,21 +272,16 @@ def _draw_incident(
     is_gpu = fault.entity_kind == "gpu"
     slot = stay.gpu.slot if is_gpu else None
     is_replaced = bool(rng.random() < fault.replaced_share)
+    check = fault.health_check
+    is_overlooked = check is not None and onset_s < check.day * 86400
+    if check is not None and is_overlooked and rng.random() < check.missed_before:
+        precursor = _draw_precursor(fault, stay, rng, node=node, onset_s=onset_s)
+        uuid = stay.gpu.gpu_uuid if is_gpu else None
+        times = (onset_s, onset_s, onset_s, onset_s)
+        return Incident(fault, node, slot, uuid, *times, precursor, False, False)  # noqa: FBT003
     downtime = _draw_downtime_s(fault, rng, is_replaced=is_replaced)
     detection = min(int(log_uniform(rng, fault.detection_min) * 60), downtime // 2)
     grace = detection if fault.node_state == "DOWN" else max(detection, min(downtime // 4, 14400))
-    precursor = None
-    if fault.precursor and rng.random() >= fault.precursor.share_without:
-        lead = int(log_uniform(rng, fault.precursor.lead_h) * HOUR_S)
-        precursor = Episode(
-            kind=fault.precursor.kind,
-            node=node,
-            slot=slot,
-            start_s=max(onset_s - lead, (stay.from_s or 0) if is_gpu else 0),
-            end_s=onset_s,
-            strength=float(rng.lognormal(0, 0.6)),
-            is_decoy=False,
-        )
     return Incident(
         fault=fault,
         node=node,
@@ -296,8 +291,27 @@ def _draw_incident(
         detected_s=onset_s + detection,
         grace_s=onset_s + grace,
         end_s=onset_s + downtime,
-        precursor=precursor,
+        precursor=_draw_precursor(fault, stay, rng, node=node, onset_s=onset_s),
         is_replaced=is_replaced,
+    )
+
+
+def _draw_precursor(
+    fault: FaultClass, stay: Stay, rng: np.random.Generator, *, node: int, onset_s: int
+) -> Episode | None:
+    """The signs before a failure; they do not begin before the GPU came, or the record."""
+    if fault.precursor is None or rng.random() < fault.precursor.share_without:
+        return None
+    is_gpu = fault.entity_kind == "gpu"
+    lead_s = int(log_uniform(rng, fault.precursor.lead_h) * HOUR_S)
+    return Episode(
+        kind=fault.precursor.kind,
+        node=node,
+        slot=stay.gpu.slot if is_gpu else None,
+        start_s=max(onset_s - lead_s, (stay.from_s or 0) if is_gpu else 0),
+        end_s=onset_s,
+        strength=float(rng.lognormal(0, 0.6)),
+        is_decoy=False,
     )
 
 
@@ -306,36 +320,43 @@ def _draw_decoys(
 ) -> tuple[Episode, ...]:
     """Signs without a failure, spread evenly over units: healthy ones show them too."""
     rng = random_stream(seed, Layer.DECOYS, node.index)
-    end_s = int(regime.days * 86400)
+    counts = rng.poisson(_decoys_per_node(regime))
     decoys = []
-    for decoy in regime.decoys:
-        is_node = decoy.kind in NODE_PRECURSORS
-        expected = decoy.per_precursor * _precursors_per_node(regime, decoy.kind)
-        for _ in range(int(rng.poisson(expected))):
-            start = int(rng.uniform(0, end_s))
-            episode = Episode(
-                kind=decoy.kind,
-                node=node.index,
-                slot=None if is_node else int(rng.integers(regime.gpus_per_node)),
-                start_s=start,
-                end_s=min(end_s, start + int(log_uniform(rng, decoy.duration_h) * HOUR_S)),
-                strength=float(decoy.strength * rng.lognormal(0, 0.6)),
-                is_decoy=True,
-            )
-            if not any(_follows(incident, episode) for incident in incidents):
+    for i, j in np.argwhere(counts):
+        for _ in range(int(counts[i, j])):
+            episode = _draw_decoy(regime, regime.decoys[j], rng, node=node.index)
+            is_independent = i == 1
+            if is_independent or not any(_follows(incident, episode) for incident in incidents):
                 decoys.append(episode)
     return tuple(sorted(decoys, key=lambda episode: (episode.start_s, episode.kind)))
 
 
-def _precursors_per_node(regime: Regime, kind: PrecursorKind) -> float:
-    """Expected true precursors of a kind on a mean node over the regime's days."""
-    per_gpu_year = sum(
-        fault.per_gpu_year * (1 - fault.precursor.share_without)
-        for fault in regime.faults
-        if fault.precursor and fault.precursor.kind == kind
+def _draw_decoy(regime: Regime, decoy: Decoy, rng: np.random.Generator, *, node: int) -> Episode:
+    end_s = int(regime.days * 86400)
+    start_s = int(rng.uniform(0, end_s))
+    slot = None if decoy.kind in NODE_PRECURSORS else int(rng.integers(regime.gpus_per_node))
+    return Episode(
+        kind=decoy.kind,
+        node=node,
+        slot=slot,
+        start_s=start_s,
+        end_s=min(end_s, start_s + int(log_uniform(rng, decoy.duration_h) * HOUR_S)),
+        strength=float(decoy.strength * rng.lognormal(0, 0.6)),
+        is_decoy=True,
     )
-    years = regime.gpus_per_node * regime.days * 24 / HOURS_PER_YEAR
-    return per_gpu_year * years * regime.hazard_multiplier
+
+
+def _decoys_per_node(regime: Regime) -> np.ndarray:
+    """Decoys to be expected of a mean node: those that no failure follows, independent ones."""
+    gpu_years = regime.gpus_per_node * regime.days / DAYS_PER_YEAR * regime.hazard_multiplier
+    precursors: dict[str, float] = defaultdict(float)
+    for fault in regime.faults:
+        if fault.precursor:
+            share_with = 1 - fault.precursor.share_without
+            precursors[fault.precursor.kind] += fault.per_gpu_year * share_with
+    unfollowed = [decoy.per_precursor * precursors[decoy.kind] for decoy in regime.decoys]
+    independent = [decoy.per_gpu_year for decoy in regime.decoys]
+    return np.array([unfollowed, independent]) * gpu_years
 
 
 def _follows(incident: Incident, episode: Episode) -> bool:

@@ -1,37 +1,38 @@
-"""The jobs users ask for: sizes, durations, how they load GPUs, how they would end.
+"""The jobs users ask for: who, sizes, durations, how they load GPUs, how they would end.
 
-Where and when they run is in `simulation.fleet.schedule`.
+How many of which size and when is in `simulation.fleet.demand`; where and when they run is in
+`simulation.fleet.schedule`.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
+from simulation.fleet.demand import ENDS, Demand, EndState, Stream, draw_demand
 from simulation.fleet.regime import Regime
-from simulation.fleet.regime_workload import Workload
 from simulation.fleet.seeds import Layer, random_stream
 
-WARM_UP_S = 86400
-"""Jobs are submitted from this long before the fleet's start, so that it starts loaded."""
+FIRST_JOB_ID: Final = 41_000
+_PURPOSES: Final = ("base", "sft", "eval", "abl")
 
-EndState = Literal["COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT", "CANCELLED"]
+Kind = Literal["training", "inference", "debug"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Load:
     """How a job uses its GPUs.
 
     Attributes:
         kind: Training runs flat with checkpoint dips, inference follows the day, debug idles.
-        util_pct: GPU utilisation when it works.
+        util_pct: GPU utilisation when it works; of inference, at the day's peak.
         power_share: Of the range from idle to maximum power, at that utilisation.
         tensor_ratio: Tensor pipe activity.
-        memory_mib: Frame buffer in use.
+        memory_mib: Frame buffer in use; on an instance, what it would be on a whole GPU.
         ramp_min: Minutes until it reaches its load.
     """
 
-    kind: Literal["training", "inference", "debug"]
+    kind: Kind
     util_pct: float
     power_share: float
     tensor_ratio: float
@@ -39,7 +40,7 @@ class Load:
     ramp_min: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Job:
     """One job as its user meant it. Times are seconds since the fleet's start.
 
@@ -54,6 +55,7 @@ class Job:
         is_crash: Whether it dies by an Xid of its own.
         is_crash_on_all: Whether all its GPUs of a node report that.
         load: How it uses its GPUs.
+        is_instance: Whether it wants one instance of a partitioned GPU, not a whole GPU.
     """
 
     job_id: int
@@ -66,10 +68,11 @@ class Job:
     is_crash: bool
     is_crash_on_all: bool
     load: Load
+    is_instance: bool = False
 
 
 def draw_jobs(regime: Regime, *, seed: int) -> tuple[Job, ...]:
-    """Draws jobs until they ask for the regime's share of the fleet's GPU hours.
+    """Draws the jobs that run at the fleet's start or are submitted later.
 
     Args:
         regime: The fleet's parameters.
@@ -79,91 +82,53 @@ def draw_jobs(regime: Regime, *, seed: int) -> tuple[Job, ...]:
         Jobs by time of submission; ids rise with it.
     """
     rng = random_stream(seed, Layer.JOBS)
-    work = regime.workload
-    fleet_gpus = regime.nodes * regime.gpus_per_node
-    span_s = regime.days * 86400 + WARM_UP_S
-    wanted = work.gpu_hours_share * fleet_gpus * span_s
-    sizes = np.array([size for size in work.size_weights if size <= fleet_gpus // 2 or size == 1])
-    weights = np.array([work.size_weights[int(size)] for size in sizes], dtype=float)
-    asked: list[tuple[int, int]] = []
-    total = 0.0
-    while total < wanted:
-        size = int(rng.choice(sizes, p=weights / weights.sum()))
-        asked.append((size, _draw_duration_s(work, rng, size=size)))
-        total += size * asked[-1][1]
-    submits = np.sort(_submit_times(rng, count=len(asked), span_s=span_s))
+    demand = draw_demand(regime, rng)
+    count = demand.submit_s.size
+    loads = _draw_loads(regime, demand, rng)
+    users = (regime.workload.users * rng.beta(0.7, 2, size=count)).astype(int).tolist()
+    purposes = rng.integers(len(_PURPOSES), size=count).tolist()
+    on_all = (rng.random(count) < regime.workload.crash_all_share).tolist()
+    columns = zip(*(part.tolist() for part in vars(demand).values()), strict=True)
     return tuple(
-        _draw_job(regime, rng, job_id=41_000 + i, submit_s=int(at), size=size, duration_s=duration)
-        for i, (at, (size, duration)) in enumerate(zip(submits, asked, strict=True))
-    )
-
-
-def _draw_duration_s(work: Workload, rng: np.random.Generator, *, size: int) -> int:
-    median_s = work.median_h * 3600 * size**work.size_exponent
-    return int(np.clip(rng.lognormal(np.log(median_s), work.sigma), 60, work.cap_h * 3600))
-
-
-def _submit_times(rng: np.random.Generator, *, count: int, span_s: float) -> np.ndarray:
-    """Seconds since the start; three times as many by day as by night."""
-    times = np.empty(0)
-    while times.size < count:
-        draw = rng.uniform(-WARM_UP_S, span_s - WARM_UP_S, size=count)
-        by_day = 0.5 - 0.25 * (1 + np.cos(2 * np.pi * (draw / 86400 - 14 / 24)))
-        times = np.concatenate([times, draw[rng.random(count) > by_day]])
-    return times[:count]
-
-
-def _draw_job(
-    regime: Regime,
-    rng: np.random.Generator,
-    *,
-    job_id: int,
-    submit_s: int,
-    size: int,
-    duration_s: int,
-) -> Job:
-    work = regime.workload
-    fate = rng.random()
-    is_crash = bool(fate < work.crash_share)
-    end_state: EndState = "FAILED" if is_crash else "COMPLETED"
-    if not is_crash and fate < work.crash_share + work.fail_share:
-        others: tuple[EndState, ...] = ("FAILED", "OUT_OF_MEMORY", "TIMEOUT", "CANCELLED")
-        end_state = others[int(rng.choice(4, p=[0.4, 0.15, 0.2, 0.25]))]
-    if end_state not in ("COMPLETED", "TIMEOUT"):
-        duration_s = max(30, int(duration_s * rng.beta(0.5, 1.5)))  # most bad ends come early
-    load = _draw_load(regime, rng, size=size)
-    return Job(
-        job_id=job_id,
-        name=f"{load.kind[:5]}-{('base', 'sft', 'eval', 'abl')[int(rng.integers(4))]}-{size}g",
-        user=f"u{int(work.users * rng.beta(0.7, 2)):03d}",
-        submit_s=submit_s,
-        n_gpus=size,
-        duration_s=duration_s,
-        end_state=end_state,
-        is_crash=is_crash,
-        is_crash_on_all=bool(rng.random() < work.crash_all_share),
-        load=load,
-    )
-
-
-def _draw_load(regime: Regime, rng: np.random.Generator, *, size: int) -> Load:
-    memory = regime.hardware.frame_buffer_mib
-    kind = rng.random()
-    if size >= regime.gpus_per_node or kind < 0.5:
-        return Load(
-            kind="training",
-            util_pct=float(rng.uniform(90, 100)),
-            power_share=float(rng.uniform(0.65, 0.98)),
-            tensor_ratio=float(rng.uniform(0.25, 0.6)),
-            memory_mib=int(memory * rng.uniform(0.6, 0.97)),
-            ramp_min=float(rng.uniform(5, 30)),
+        Job(
+            job_id=FIRST_JOB_ID + i,
+            name=f"{loads[i].kind[:5]}-{_PURPOSES[purposes[i]]}-{size}g",
+            user=f"u{users[i]:03d}",
+            submit_s=submit_s,
+            n_gpus=size,
+            duration_s=duration_s,
+            end_state=ENDS[end],
+            is_crash=is_crash,
+            is_crash_on_all=on_all[i],
+            load=loads[i],
+            is_instance=stream == Stream.INSTANCE,
         )
-    is_inference = kind < 0.75
-    return Load(
-        kind="inference" if is_inference else "debug",
-        util_pct=float(rng.uniform(42, 95) if is_inference else rng.uniform(0, 40)),
-        power_share=float(rng.uniform(0.35, 0.8)),
-        tensor_ratio=float(rng.uniform(0.05, 0.3)),
-        memory_mib=int(memory * rng.uniform(0.2, 0.9)),
-        ramp_min=float(rng.uniform(1, 5)),
+        for i, (submit_s, size, duration_s, end, is_crash, stream) in enumerate(columns)
     )
+
+
+def _draw_loads(regime: Regime, demand: Demand, rng: np.random.Generator) -> list[Load]:
+    """Big jobs train; of small ones some only try things out; services serve."""
+    count = demand.submit_s.size
+    is_service = demand.stream == Stream.SERVICE
+    is_part = demand.n_gpus < regime.gpus_per_node
+    is_idle = is_part & (rng.random(count) < regime.workload.debug_share)
+    # On an instance people try things out or serve small models: nobody trains there.
+    is_serving = is_service | ((demand.stream == Stream.INSTANCE) & ~is_idle)
+    kinds = np.where(is_serving, 1, np.where(is_idle, 2, 0))
+
+    def spread(*bounds: tuple[float, float]) -> np.ndarray:
+        """Uniform draws, between bounds of training, inference and debugging."""
+        low, high = np.array(bounds).T
+        return np.asarray(rng.uniform(low[kinds], high[kinds]))
+
+    util = spread((90, 100), (93, 97), (0, 40))
+    power = spread((0.65, 0.98), (0.35, 0.8), (0.2, 0.5))
+    tensor = spread((0.25, 0.6), (0.05, 0.3), (0.0, 0.2))
+    share = spread((0.6, 0.97), (0.2, 0.9), (0.05, 0.5))
+    memory = (regime.hardware.frame_buffer_mib * share).astype(int)
+    ramp = spread((5, 30), (1, 5), (1, 5))
+    names: tuple[Kind, ...] = ("training", "inference", "debug")
+    columns = (kinds, util, power, tensor, memory, ramp)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return [Load(names[kind], *rest) for kind, *rest in rows]

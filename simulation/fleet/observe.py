@@ -1,15 +1,16 @@
-"""What monitoring sees of one node; nodes can be observed in any order, by any number of workers.
+"""What monitoring sees of a node; nodes can be observed in any order, by any number of workers.
 
 File formats are in `simulation.writers`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from simulation.fleet.events import NodeEvents, tell_node
 from simulation.fleet.generate import Fleet
 from simulation.fleet.incidents import NodeTruth
-from simulation.fleet.schedule import Attempt
+from simulation.fleet.regime import Regime
+from simulation.fleet.schedule import Attempt, attempts_by_node
 from simulation.fleet.telemetry import NodeTelemetry, sample_node
 
 
@@ -22,31 +23,27 @@ class NodeObservation:
     telemetry: NodeTelemetry
 
 
-def attempts_on_node(fleet: Fleet, index: int) -> tuple[Attempt, ...]:
-    """Runs of jobs that used a node, by submission."""
-    return tuple(
-        attempt for attempt in fleet.attempts if any(node == index for node, _ in attempt.placement)
-    )
-
-
-def observe_node(fleet: Fleet, index: int) -> NodeObservation:
-    """Observes one node.
+def observe_node(
+    regime: Regime, truth: NodeTruth, attempts: Sequence[Attempt], *, seed: int
+) -> NodeObservation:
+    """Observes one node over the whole record.
 
     Args:
-        fleet: The fleet's truth.
-        index: Index of the node.
+        regime: The fleet's parameters.
+        truth: The node's truth.
+        attempts: Runs of jobs on it.
+        seed: The fleet's seed.
 
     Returns:
-        Its log and telemetry; they depend on the fleet and the index alone.
+        Its log and telemetry; they depend on the arguments alone.
     """
-    truth = fleet.nodes[index]
-    attempts = attempts_on_node(fleet, index)
-    events = tell_node(fleet.regime, truth, attempts, seed=fleet.seed)
-    telemetry = sample_node(fleet.regime, truth, attempts, events, seed=fleet.seed)
+    events = tell_node(regime, truth, attempts, seed=seed)
+    telemetry = sample_node(regime, truth, attempts, events, seed=seed)
     return NodeObservation(truth, events, telemetry)
 
 
 def observe_fleet(fleet: Fleet) -> Iterator[NodeObservation]:
     """Observes the nodes one after another; only one is in memory."""
-    for index in range(len(fleet.nodes)):
-        yield observe_node(fleet, index)
+    by_node = attempts_by_node(fleet.attempts, len(fleet.nodes))
+    for truth, attempts in zip(fleet.nodes, by_node, strict=True):
+        yield observe_node(fleet.regime, truth, attempts, seed=fleet.seed)

@@ -4,10 +4,11 @@ The parts are in the other `regime_` modules; the numbers with their sources are
 simulation/regimes/*.yaml.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from features.errors import SettingsError
 from remediation.strict_yaml import parse_yaml
@@ -15,6 +16,17 @@ from simulation.fleet.regime_faults import Batch, Decoy, FaultClass, Frailty
 from simulation.fleet.regime_sections import Section, UtcMoment
 from simulation.fleet.regime_site import Climate, Disturbances, Hardware, Logs
 from simulation.fleet.regime_workload import Workload
+
+_KEYS: Final = {"faults": "fault_type", "decoys": "kind", "batches": "name"}
+"""Sections of a file that map a name to a part -> the field that holds the name in code."""
+
+
+def _named(section: Any, *, field: str, name: Any) -> Any:
+    if not isinstance(section, Mapping):
+        return section
+    if field in section:
+        raise ValueError(f"{name}: its {field} is the key above it; remove {field}")
+    return {field: name, **section}
 
 
 class Regime(Section):
@@ -51,6 +63,15 @@ class Regime(Section):
     logs: Logs
     disturbances: Disturbances
 
+    @field_validator("faults", "decoys", "batches", mode="before")
+    @classmethod
+    def _name_by_key(cls, value: Any, info: ValidationInfo) -> Any:
+        """Files map names to sections, so that another regime can change one of them."""
+        if not isinstance(value, Mapping):
+            return value
+        field = _KEYS[str(info.field_name)]
+        return [_named(section, field=field, name=name) for name, section in value.items()]
+
     @model_validator(mode="after")
     def _fits_together(self) -> "Regime":
         if abs(sum(batch.share for batch in self.batches) - 1) > 1e-9:
@@ -83,36 +104,68 @@ class Regime(Section):
         try:
             return self.model_validate({**self.model_dump(), **given})
         except ValidationError as error:
-            raise _as_settings_error(error, origin=f"{self.name} with {given}") from error
+            origin = f"{self.name} with {given}"
+            raise _as_settings_error(error, origin=origin, document=given) from error
 
 
-def _as_settings_error(error: ValidationError, *, origin: str) -> SettingsError:
-    found = "; ".join(
-        f"{'.'.join(map(str, part['loc'])) or 'document'}: {part['msg']}" for part in error.errors()
-    )
+def _as_settings_error(
+    error: ValidationError, *, origin: str, document: Mapping[str, Any]
+) -> SettingsError:
+    found = "; ".join(f"{_place(part['loc'], document)}: {part['msg']}" for part in error.errors())
     return SettingsError(
         f"regime {origin} has {error.error_count()} mistake(s): {found}. "
         f"Correct them there; the parameters are described in simulation/fleet/regime.py."
     )
 
 
-def parse_regime(text: str, *, origin: str) -> Regime:
-    """Understands a regime's YAML text.
+def _place(parts: tuple[int | str, ...], document: Mapping[str, Any]) -> str:
+    """Where in the document a mistake is, by names as the file gives them."""
+    names = list(parts)
+    section = document.get(str(names[0])) if names else None
+    if isinstance(section, Mapping) and len(names) > 1 and isinstance(names[1], int):
+        names[1] = str(list(section)[names[1]])
+    return ".".join(map(str, names)) or "document"
+
+
+def read_regime_document(text: str, *, origin: str) -> dict[str, Any]:
+    """The mapping of a regime file, its values unchecked.
 
     Args:
         text: The YAML document.
         origin: File name for messages.
 
     Returns:
-        The regime.
+        The mapping.
 
     Raises:
-        SettingsError: It is no YAML, or says something that cannot be simulated.
+        SettingsError: It is no YAML, or no mapping.
     """
     try:
         document: Any = parse_yaml(text)
-        return Regime.model_validate(document)
     except yaml.YAMLError as error:
         raise SettingsError(f"regime {origin} is no YAML: {error}") from error
+    if not isinstance(document, dict):
+        raise SettingsError(
+            f"regime {origin}: expected a mapping of parameters, got {type(document).__name__}. "
+            f"See simulation/regimes/demo.yaml."
+        )
+    return document
+
+
+def build_regime(document: Mapping[str, Any], *, origin: str) -> Regime:
+    """Checks a regime's parameters.
+
+    Args:
+        document: The parameters by name.
+        origin: File name for messages.
+
+    Returns:
+        The regime.
+
+    Raises:
+        SettingsError: They say something that cannot be simulated.
+    """
+    try:
+        return Regime.model_validate(dict(document))
     except ValidationError as error:
-        raise _as_settings_error(error, origin=origin) from error
+        raise _as_settings_error(error, origin=origin, document=document) from error

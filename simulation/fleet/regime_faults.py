@@ -57,6 +57,18 @@ class Downtime(Section):
     tail_h: float | None = None
 
 
+class HealthCheck(Section):
+    """A check that the site brings in, which finds what went unnoticed before.
+
+    Attributes:
+        day: From when failures of the class are all noticed.
+        missed_before: Share of failures that nobody noticed until then.
+    """
+
+    day: float
+    missed_before: Share
+
+
 class FaultClass(Section):
     """One row of the fault table.
 
@@ -71,6 +83,10 @@ class FaultClass(Section):
             only those on the failed GPU.
         detection_min: Minutes from onset until the node's state changes.
         telemetry: What the failed GPU's telemetry does until the repair.
+        new_driver_factor: Factor on the rate of a node that runs the new driver.
+        heat_doubling_c: The rate doubles for so many degC of inlet air above the climate's mean;
+            null: air does not matter.
+        health_check: A check that starts to find these failures; null: all are noticed.
     """
 
     fault_type: str
@@ -82,6 +98,9 @@ class FaultClass(Section):
     node_state: Literal["DOWN", "DRAIN"]
     detection_min: HourRange
     telemetry: Literal["idle", "blank", "gone"] = "idle"
+    new_driver_factor: float = Field(default=1.0, ge=0)
+    heat_doubling_c: float | None = Field(default=None, gt=0)
+    health_check: HealthCheck | None = None
 
     @model_validator(mode="after")
     def _is_known(self) -> "FaultClass":
@@ -90,6 +109,8 @@ class FaultClass(Section):
         kind = self.precursor.kind if self.precursor else None
         if kind is not None and (kind in NODE_PRECURSORS) != (self.entity_kind == "node"):
             raise ValueError(f"precursor {kind} does not belong to a {self.entity_kind}")
+        if self.health_check and self.entity_kind == "node":
+            raise ValueError("health_check: a node's own failure cannot go unnoticed")
         return self
 
     def announced_share(self, *, least_lead_h: float) -> float:
@@ -114,13 +135,16 @@ class Decoy(Section):
 
     Attributes:
         kind: What is seen.
-        per_precursor: Decoys for every expected true precursor of this kind.
+        per_precursor: Decoys for every expected true precursor of this kind; no failure of the
+            unit follows them.
+        per_gpu_year: Decoys besides, whatever fails: failures follow them as often as anything.
         duration_h: Log-uniform between these.
         strength: Median strength against a true precursor's 1.
     """
 
     kind: PrecursorKind
-    per_precursor: float = Field(ge=0)
+    per_precursor: float = Field(default=0.0, ge=0)
+    per_gpu_year: float = Field(default=0.0, ge=0)
     duration_h: HourRange
     strength: float = Field(gt=0)
 

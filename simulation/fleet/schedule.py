@@ -1,23 +1,22 @@
 """Where and when jobs run: first come first served with backfill, around the nodes' failures.
 
-What jobs ask for is in `simulation.fleet.jobs`; nothing here models a scheduler's policy finely.
+What jobs ask for is in `simulation.fleet.jobs`, free places and the queue are in
+`simulation.fleet.cluster`; nothing here models a scheduler's policy finely.
 """
 
 import heapq
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
+from simulation.fleet.cluster import Cluster, Places, Run
 from simulation.fleet.incidents import Incident, NodeTruth
-from simulation.fleet.jobs import WARM_UP_S, Job, draw_jobs
+from simulation.fleet.jobs import FIRST_JOB_ID, Job, draw_jobs
 from simulation.fleet.regime import Regime
 from simulation.fleet.seeds import Layer, log_uniform, random_stream
-
-PATIENCE_S: Final = 2 * 3600
-"""A job of whole nodes that waited this long stops others from overtaking it."""
 
 SURVIVED_FAULTS: Final = ("thermal", "sdc")
 """Faults that slow a job or spoil its results, but do not end it."""
@@ -26,7 +25,7 @@ CRASH_SHARE: Final = 0.6
 """Of jobs on a GPU that fails hard, the share that crashes; others hang until the node is down."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One run of a job. Times are seconds since the fleet's start.
 
@@ -38,6 +37,7 @@ class Attempt:
         state: End state as the accounting gives it, or RUNNING or PENDING.
         placement: Node index -> slots.
         is_own_crash: It died by an Xid of its own.
+        instance: Number of its instance of a partitioned GPU; null: it has whole GPUs.
     """
 
     job: Job
@@ -45,8 +45,9 @@ class Attempt:
     start_s: int | None
     end_s: int | None
     state: str
-    placement: tuple[tuple[int, tuple[int, ...]], ...]
+    placement: Places
     is_own_crash: bool = False
+    instance: int | None = None
 
 
 class _Kind(IntEnum):
@@ -59,118 +60,102 @@ class _Kind(IntEnum):
     SUBMIT = 4
 
 
-@dataclass(frozen=True, order=True)
-class _Event:
-    at_s: int
-    kind: _Kind
-    order: int
-    node: int = field(default=-1, compare=False)
-    slot: int | None = field(default=None, compare=False)
-    state: str = field(default="", compare=False)
-    job: Job | None = field(default=None, compare=False)
-    run: int = field(default=-1, compare=False)
+class _Timeline:
+    """What happens to a cluster, by time; what happens in one second, by kind and as noted."""
 
-
-@dataclass(frozen=True)
-class _Run:
-    job: Job
-    start_s: int
-    placement: tuple[tuple[int, tuple[int, ...]], ...]
-
-
-class _Cluster:
-    """The state of the scheduler between events."""
-
-    def __init__(self, regime: Regime, rng: np.random.Generator) -> None:
-        self.regime = regime
+    def __init__(self, cluster: Cluster, regime: Regime, rng: np.random.Generator) -> None:
+        self.cluster = cluster
+        self.workload = regime.workload
         self.rng = rng
-        self.free = [list(range(regime.gpus_per_node)) for _ in range(regime.nodes)]
-        self.blocked = [0] * regime.nodes
-        self.queue: list[Job] = []
-        self.running: dict[int, _Run] = {}
         self.attempts: list[Attempt] = []
-        self.events: list[_Event] = []
-        self.pushed = 0
-        self.next_id = 0
+        self.next_id = FIRST_JOB_ID
+        self._events: list[tuple[int, _Kind, int, Any]] = []
+        self._noted = 0
 
-    def push(self, at_s: int, kind: _Kind, **what: object) -> None:
-        event = _Event(at_s, kind, self.pushed)
-        heapq.heappush(self.events, replace(event, **what))  # type: ignore[arg-type]
-        self.pushed += 1
+    def note(self, at_s: int, kind: _Kind, what: Any) -> None:
+        """Notes an event to come."""
+        heapq.heappush(self._events, (at_s, kind, self._noted, what))
+        self._noted += 1
 
-    def place(self, job: Job) -> tuple[tuple[int, tuple[int, ...]], ...] | None:
-        """Best fit for a part of a node, the lowest free nodes for whole ones."""
-        per_node = self.regime.gpus_per_node
-        usable = [i for i, free in enumerate(self.free) if free and not self.blocked[i]]
-        if job.n_gpus < per_node:
-            fits = [i for i in usable if len(self.free[i]) >= job.n_gpus]
-            if not fits:
-                return None
-            best = min(fits, key=lambda i: (len(self.free[i]), i))
-            return ((best, tuple(self.free[best][: job.n_gpus])),)
-        whole = [i for i in usable if len(self.free[i]) == per_node]
-        count = -(-job.n_gpus // per_node)
-        if len(whole) < count:
-            return None
-        return tuple((i, tuple(self.free[i])) for i in whole[:count])
+    def note_incident(self, incident: Incident) -> None:
+        """A failed GPU may end its job at once; the node gives up the others later."""
+        node = incident.node
+        if incident.is_noticed:
+            self.note(incident.onset_s, _Kind.BLOCK, node)
+        is_hard = incident.slot is not None and incident.fault.fault_type not in SURVIVED_FAULTS
+        if is_hard:
+            is_crash = self.rng.random() < CRASH_SHARE or incident.fault.node_state == "DRAIN"
+            at_s = incident.onset_s + int(self.rng.integers(1, 30))
+            if is_crash and (at_s < incident.detected_s or not incident.is_noticed):
+                self.note(at_s, _Kind.KILL, (node, incident.slot, "FAILED"))
+        if incident.is_noticed:
+            self.note(incident.grace_s, _Kind.KILL, (node, None, "NODE_FAIL"))
+            self.note(incident.end_s, _Kind.UNBLOCK, node)
 
-    def start_waiting(self, now: int) -> None:
-        """Starts what fits, in order of submission, unless a patient big job comes first."""
-        for job in list(self.queue):
-            placement = self.place(job)
-            if placement is not None:
-                self.queue.remove(job)
-                self.start(job, now, placement=placement)
-            elif job.n_gpus >= self.regime.gpus_per_node and now - job.submit_s > PATIENCE_S:
-                return
+    def run_until(self, end_s: int) -> None:
+        """Lets everything before a second happen."""
+        while self._events and self._events[0][0] < end_s:
+            at_s, kind, _, what = heapq.heappop(self._events)
+            self._happen(at_s, kind, what)
+            is_last_of_second = not self._events or self._events[0][0] > at_s
+            if is_last_of_second:
+                for number, run in self.cluster.start_waiting(at_s):
+                    self.note(at_s + run.job.duration_s, _Kind.END, number)
 
-    def start(
-        self, job: Job, now: int, *, placement: tuple[tuple[int, tuple[int, ...]], ...]
-    ) -> None:
-        for node, slots in placement:
-            self.free[node] = [slot for slot in self.free[node] if slot not in slots]
-        self.running[self.next_id] = _Run(job, now, placement)
-        self.push(now + job.duration_s, _Kind.END, run=self.next_id)
-        self.next_id += 1
+    def _happen(self, at_s: int, kind: _Kind, what: Any) -> None:
+        if kind is _Kind.SUBMIT:
+            self.cluster.queue.add(what)
+        elif kind is _Kind.END and what in self.cluster.running:
+            run = self.cluster.stop(what)
+            state = run.job.end_state
+            self._keep(run, end_s=at_s, state=state, is_own_crash=run.job.is_crash)
+        elif kind is _Kind.KILL:
+            node, slot, state = what
+            for number in self.cluster.runs_on(node, slot):
+                run = self.cluster.stop(number)
+                self._keep(run, end_s=at_s, state=state)
+                self._resubmit(run, at_s, is_requeue=state == "NODE_FAIL")
+        elif kind in (_Kind.BLOCK, _Kind.UNBLOCK):
+            self.cluster.block(what, 1 if kind is _Kind.BLOCK else -1)
 
-    def stop(self, run_id: int, now: int, *, state: str, is_own: bool) -> None:
-        run = self.running.pop(run_id)
-        for node, slots in run.placement:
-            self.free[node] = sorted([*self.free[node], *slots])
-        is_crash = is_own and run.job.is_crash
-        self.attempts.append(
-            Attempt(run.job, run.job.submit_s, run.start_s, now, state, run.placement, is_crash)
-        )
-        if not is_own:
-            self.resubmit(run, now, is_requeue=state == "NODE_FAIL")
-
-    def resubmit(self, run: _Run, now: int, *, is_requeue: bool) -> None:
+    def _resubmit(self, run: Run, now: int, *, is_requeue: bool) -> None:
         """Slurm requeues what a node took down, under the same id; users resubmit crashes."""
-        lost = self.rng.uniform(0, self.regime.workload.checkpoint_min * 60)
+        lost = self.rng.uniform(0, self.workload.checkpoint_min * 60)
         done = max(0.0, now - run.start_s - lost)
-        wait = int(log_uniform(self.rng, self.regime.workload.restart_min) * 60)
+        submit_s = now + int(log_uniform(self.rng, self.workload.restart_min) * 60)
         again = replace(
             run.job,
-            job_id=run.job.job_id if is_requeue else 90_000 + self.next_id,
-            submit_s=now + wait,
+            job_id=run.job.job_id if is_requeue else self.next_id,
+            submit_s=submit_s,
             duration_s=max(60, int(run.job.duration_s - done)),
         )
-        self.push(now + wait, _Kind.SUBMIT, job=again)
+        self.next_id += not is_requeue
+        self.note(submit_s, _Kind.SUBMIT, again)
 
-    def kill(self, event: _Event) -> None:
-        """Ends the jobs on a slot, or all jobs of a node."""
-        hit = [
-            run_id
-            for run_id, run in self.running.items()
-            for node, slots in run.placement
-            if node == event.node and (event.slot is None or event.slot in slots)
-        ]
-        for run_id in hit:
-            self.stop(run_id, event.at_s, state=event.state, is_own=False)
+    def _keep(self, run: Run, *, end_s: int | None, state: str, is_own_crash: bool = False) -> None:
+        placement, instance = run.places, None
+        if run.job.is_instance:
+            ((node, (place,)),) = run.places
+            slot, instance = divmod(place, self.cluster.instances)
+            placement = ((node, (slot,)),)
+        times = (run.job.submit_s, run.start_s, end_s)
+        self.attempts.append(Attempt(run.job, *times, state, placement, is_own_crash, instance))
+
+    def collect(self) -> tuple[Attempt, ...]:
+        """All attempts, with those that run or wait now."""
+        for run in self.cluster.running.values():
+            self._keep(run, end_s=None, state="RUNNING")
+        for job in self.cluster.queue:
+            self.attempts.append(Attempt(job, job.submit_s, None, None, "PENDING", ()))
+        return tuple(sorted(self.attempts, key=lambda a: (a.submit_s, a.job.job_id)))
 
 
 def schedule_jobs(regime: Regime, truths: Sequence[NodeTruth], *, seed: int) -> tuple[Attempt, ...]:
     """Runs the regime's jobs on nodes that fail when the truth says so.
+
+    Jobs that run at the fleet's start are placed in the order in which they came. A drained node
+    takes no new jobs. What still runs on it when its work begins is ended, unless it is only held
+    back: then it may finish.
 
     Args:
         regime: The fleet's parameters.
@@ -180,60 +165,38 @@ def schedule_jobs(regime: Regime, truths: Sequence[NodeTruth], *, seed: int) -> 
     Returns:
         Attempts that ended, run or wait at the fleet's end, by time of submission.
     """
-    cluster = _Cluster(regime, random_stream(seed, Layer.JOBS, 1))
-    for job in draw_jobs(regime, seed=seed):
-        cluster.push(job.submit_s, _Kind.SUBMIT, job=job)
+    cluster = Cluster(regime, np.array([truth.node.is_mig for truth in truths], dtype=bool))
+    timeline = _Timeline(cluster, regime, random_stream(seed, Layer.JOBS, 1))
+    jobs = draw_jobs(regime, seed=seed)
+    for job in jobs:
+        timeline.note(job.submit_s, _Kind.SUBMIT, job)
+    timeline.next_id += len(jobs)
     for truth in truths:
         for incident in truth.incidents:
-            _push_incident(cluster, incident)
+            timeline.note_incident(incident)
         for work in truth.planned:
             node = truth.node.index
-            cluster.push(work.drain_s, _Kind.BLOCK, node=node)
-            cluster.push(work.work_s, _Kind.KILL, node=node, state="CANCELLED")
-            cluster.push(work.end_s, _Kind.UNBLOCK, node=node)
-    end_s = int(regime.days * 86400)
-    while cluster.events and cluster.events[0].at_s < end_s:
-        event = heapq.heappop(cluster.events)
-        _apply(cluster, event)
-        is_last_of_second = not cluster.events or cluster.events[0].at_s > event.at_s
-        if is_last_of_second:
-            cluster.start_waiting(event.at_s)
-    return _collect(cluster)
+            timeline.note(work.drain_s, _Kind.BLOCK, node)
+            if work.what != "hold":
+                timeline.note(work.work_s, _Kind.KILL, (node, None, "CANCELLED"))
+            timeline.note(work.end_s, _Kind.UNBLOCK, node)
+    timeline.run_until(int(regime.days * 86400))
+    return timeline.collect()
 
 
-def _push_incident(cluster: _Cluster, incident: Incident) -> None:
-    node = incident.node
-    cluster.push(incident.onset_s, _Kind.BLOCK, node=node)
-    is_hard = incident.slot is not None and incident.fault.fault_type not in SURVIVED_FAULTS
-    if is_hard:
-        is_crash = cluster.rng.random() < CRASH_SHARE or incident.fault.node_state == "DRAIN"
-        at_s = incident.onset_s + int(cluster.rng.integers(1, 30)) if is_crash else None
-        if at_s is not None and at_s < incident.detected_s:
-            cluster.push(at_s, _Kind.KILL, node=node, slot=incident.slot, state="FAILED")
-    cluster.push(incident.grace_s, _Kind.KILL, node=node, state="NODE_FAIL")
-    cluster.push(incident.end_s, _Kind.UNBLOCK, node=node)
+def attempts_by_node(attempts: Iterable[Attempt], nodes: int) -> tuple[tuple[Attempt, ...], ...]:
+    """Which runs of jobs used which node, found in one pass.
 
+    Args:
+        attempts: Runs of jobs.
+        nodes: Number of nodes.
 
-def _apply(cluster: _Cluster, event: _Event) -> None:
-    if event.kind is _Kind.SUBMIT and event.job is not None:
-        cluster.queue.append(event.job)
-    elif event.kind is _Kind.END and event.run in cluster.running:
-        state = cluster.running[event.run].job.end_state
-        cluster.stop(event.run, event.at_s, state=state, is_own=True)
-    elif event.kind is _Kind.BLOCK:
-        cluster.blocked[event.node] += 1
-    elif event.kind is _Kind.UNBLOCK:
-        cluster.blocked[event.node] -= 1
-    elif event.kind is _Kind.KILL:
-        cluster.kill(event)
-
-
-def _collect(cluster: _Cluster) -> tuple[Attempt, ...]:
-    """Ended attempts within the record, and what runs or waits when it ends."""
-    ended = [a for a in cluster.attempts if a.end_s is not None and a.end_s > -WARM_UP_S / 24]
-    running = [
-        Attempt(run.job, run.job.submit_s, run.start_s, None, "RUNNING", run.placement)
-        for run in cluster.running.values()
-    ]
-    waiting = [Attempt(job, job.submit_s, None, None, "PENDING", ()) for job in cluster.queue]
-    return tuple(sorted([*ended, *running, *waiting], key=lambda a: (a.submit_s, a.job.job_id)))
+    Returns:
+        For each node, by index, its runs by start.
+    """
+    found: list[list[tuple[int, int, Attempt]]] = [[] for _ in range(nodes)]
+    for attempt in attempts:
+        if attempt.start_s is not None:
+            for node, _ in attempt.placement:
+                found[node].append((attempt.start_s, len(found[node]), attempt))
+    return tuple(tuple(attempt for *_, attempt in sorted(runs)) for runs in found)

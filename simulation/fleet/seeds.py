@@ -20,20 +20,30 @@ class Layer(IntEnum):
     CLIMATE = 6
     CHATTER = 7
     REASONS = 8
+    PLANNED = 9
+    SAMPLED_JOBS = 10
+    TICKETS = 11
+    MONITORING = 20
+    RACK_MONITORING = 21
+    SIGNS = 22
 
 
-def random_stream(seed: int, layer: Layer, index: int = 0) -> np.random.Generator:
-    """The stream of one layer and one node (or of the fleet, index 0).
+def random_stream(
+    seed: int, layer: Layer, index: int = 0, part: int | None = None
+) -> np.random.Generator:
+    """The stream of one layer and one node (or of the fleet, index 0), or of a part of a node.
 
     Args:
         seed: The fleet's seed.
         layer: What the stream is for.
         index: Index of the node.
+        part: Number of the part; null: the node as a whole.
 
     Returns:
-        A generator that depends on nothing but the three arguments.
+        A generator that depends on nothing but the arguments.
     """
-    sequence = np.random.SeedSequence(seed, spawn_key=(int(layer), index))
+    key = (int(layer), index) if part is None else (int(layer), index, part)
+    sequence = np.random.SeedSequence(seed, spawn_key=key)
     return np.random.Generator(np.random.PCG64(sequence))
 
 

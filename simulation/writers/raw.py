@@ -1,43 +1,48 @@
 """Writes a whole fleet as a site's raw files, with provenance beside them and truth elsewhere.
 
-Each format has its own module; this one decides which samples go where.
+Each format has its own module; groups of nodes are written by `simulation.writers.shards`.
 """
 
 import hashlib
 import json
 import shutil
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from features.errors import DataError
 from simulation.fleet.generate import GENERATOR_VERSION, Fleet, simulate_fleet
-from simulation.fleet.observe import NodeObservation, observe_fleet
-from simulation.fleet.telemetry import NodeTelemetry
+from simulation.fleet.schedule import attempts_by_node
 from simulation.regimes.load import load_regime
-from simulation.writers.kernel_text import write_kernel_log
+from simulation.writers.forms import Form
 from simulation.writers.sacct_text import write_sacct
+from simulation.writers.shards import (
+    BAD_ROWS,
+    QUERY_CSV_S,
+    Shard,
+    Written,
+    shard_nodes,
+    write_shard,
+)
 from simulation.writers.site_tables import write_site_tables
-from simulation.writers.telemetry_parquet import write_days
-from simulation.writers.telemetry_text import Host, write_query_csv, write_scrapes
 from simulation.writers.truth_tables import write_truth
 
-QUERY_CSV_S: Final = 24 * 3600
-"""One node's last day comes as nvidia-smi CSV only."""
-SCRAPES_S: Final = 2 * 3600
-"""One node's last two hours come as saved scrapes; the first of them is in the Parquet too."""
-OVERLAP_S: Final = 3600
-BAD_ROWS: Final = 3
 PROVENANCE: Final = "provenance.json"
 
 _SITE: Final = Path(__file__).parent / "site"
 
 
-def write_fleet(fleet: Fleet, out_dir: Path, truth_dir: Path) -> None:
+def write_fleet(
+    fleet: Fleet,
+    out_dir: Path,
+    truth_dir: Path,
+    *,
+    workers: int = 1,
+    telemetry: Form = "parquet",
+) -> None:
     """Writes a fleet's raw files, and its truth to another folder.
 
     Both folders are put in place whole. A folder that holds an earlier fleet is replaced.
@@ -46,6 +51,8 @@ def write_fleet(fleet: Fleet, out_dir: Path, truth_dir: Path) -> None:
         fleet: The fleet.
         out_dir: Folder for what a site would deliver, with inputs.yaml and provenance.json.
         truth_dir: Folder for what really happened; no pipeline reads it.
+        workers: Processes that write; the files are the same for any number.
+        telemetry: How telemetry is delivered.
 
     Raises:
         DataError: A folder exists and is not an earlier fleet's, or one lies in the other; nothing
@@ -69,10 +76,10 @@ def write_fleet(fleet: Fleet, out_dir: Path, truth_dir: Path) -> None:
     for folder in (partial, partial_truth):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    counts, bad_lines = _write_raw(fleet, partial)
+    written = _write_raw(fleet, partial, workers=workers, telemetry=telemetry)
     write_truth(fleet, partial_truth)
-    _write_provenance(fleet, partial, counts=counts, bad_lines=bad_lines)
-    _write_provenance(fleet, partial_truth, counts={}, bad_lines={})
+    _write_provenance(fleet, partial, written=written)
+    _write_provenance(fleet, partial_truth, written=Written())
     for done, folder in ((partial, out_dir), (partial_truth, truth_dir)):
         shutil.rmtree(folder, ignore_errors=True)
         done.rename(folder)
@@ -85,7 +92,10 @@ def simulate_to(
     regime: str,
     nodes: int | None = None,
     days: float | None = None,
+    scrape_s: int | None = None,
     seed: int | None = None,
+    workers: int = 1,
+    telemetry: Form = "parquet",
 ) -> str:
     """Simulates a fleet and writes it.
 
@@ -95,7 +105,10 @@ def simulate_to(
         regime: Name of a regime, or path of a regime file.
         nodes: Number of nodes; null: the regime's.
         days: Length in days; null: the regime's.
+        scrape_s: Seconds between samples; null: the regime's.
         seed: Seed; null: the regime's.
+        workers: Processes that write; the files are the same for any number.
+        telemetry: How telemetry is delivered.
 
     Returns:
         What was written, in words.
@@ -105,10 +118,12 @@ def simulate_to(
         DataError: A folder holds something else.
     """
     chosen = load_regime(regime)
+    if scrape_s is not None:
+        chosen = chosen.model_copy(update={"scrape_s": scrape_s})
     fleet = simulate_fleet(
         chosen, seed=chosen.seed if seed is None else seed, nodes=nodes, days=days
     )
-    write_fleet(fleet, out_dir, truth_dir)
+    write_fleet(fleet, out_dir, truth_dir, workers=workers, telemetry=telemetry)
     return (
         f"{len(fleet.incidents)} failures and {len(fleet.attempts)} runs of jobs on "
         f"{len(fleet.nodes)} nodes in {fleet.regime.days:g} days (regime {chosen.name}, seed "
@@ -116,36 +131,53 @@ def simulate_to(
     )
 
 
-def _write_raw(fleet: Fleet, folder: Path) -> tuple[Counter[str], dict[Path, int]]:
-    """Writes all raw files; gives counts, and the bad lines of each file."""
+def _write_raw(fleet: Fleet, folder: Path, *, workers: int, telemetry: Form) -> Written:
+    """Writes all raw files; what belongs to the whole fleet first, then the groups of nodes."""
     shutil.copytree(_SITE, folder, dirs_exist_ok=True)
-    written = write_site_tables(fleet, folder)
-    written |= write_sacct(fleet, folder / "sacct" / "jobs.txt", n_bad=BAD_ROWS)
+    written = Written()
+    written.add(write_site_tables(fleet, folder))
+    written.add(write_sacct(fleet, folder / "sacct" / "jobs.txt", n_bad=BAD_ROWS))
+    for part in _write_shards(fleet, folder, workers=workers, telemetry=telemetry):
+        written.add(part.bad_lines)
+        written.counts += part.counts
+    return written
+
+
+def _write_shards(
+    fleet: Fleet, folder: Path, *, workers: int, telemetry: Form
+) -> Iterator[Written]:
+    """Writes the groups, one after another or side by side; yields in their order."""
+    shards = _shards(fleet, telemetry)
+    if workers == 1:
+        for shard in shards:
+            yield write_shard(shard, folder)
+        return
+    # A fork would copy the threads of Polars and Arrow in a state that may never end.
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        pending = []
+        for shard in shards:
+            pending.append(pool.submit(write_shard, shard, folder))
+            if len(pending) > 2 * workers:  # a shard that waits takes memory
+                yield pending.pop(0).result()
+        for future in pending:
+            yield future.result()
+
+
+def _shards(fleet: Fleet, telemetry: Form) -> Iterator[Shard]:
+    by_node = attempts_by_node(fleet.attempts, len(fleet.nodes))
     csv_node, scrape_node = text_nodes(fleet)
-    parts: list[tuple[str, NodeTelemetry]] = []
-    counts: Counter[str] = Counter()
-    for seen in observe_fleet(fleet):
-        node = seen.truth.node
-        log = folder / "kernel" / f"{node.name}.log"
-        n_bad = BAD_ROWS if node.index % 4 == 0 else 0
-        written |= write_kernel_log(
-            seen.events, log, regime=fleet.regime, index=node.index, n_bad=n_bad
+    size = shard_nodes(fleet.regime)
+    for number, first in enumerate(range(0, len(fleet.nodes), size)):
+        yield Shard(
+            number=number,
+            regime=fleet.regime,
+            seed=fleet.seed,
+            truths=fleet.nodes[first : first + size],
+            attempts=by_node[first : first + size],
+            form=telemetry,
+            csv_node=csv_node,
+            scrape_node=scrape_node,
         )
-        counts["kernel_lines"] += len(seen.events.lines)
-        counts["gpu_samples"] += int(seen.telemetry.at_s.size)
-        counts.update(f"xid_{line.code}" for line in seen.events.lines if line.code is not None)
-        is_text, is_parquet = _split(fleet, seen, csv_node=csv_node, scrape_node=scrape_node)
-        parts.append((node.name, seen.telemetry.rows(is_parquet)))
-        if is_text.any():
-            host = Host(node.name, fleet.regime, _driver_at_end(fleet, seen))
-            rows = seen.telemetry.rows(is_text)
-            if node.index == csv_node:
-                written |= write_query_csv(host, rows, folder / "nvidia_smi", n_bad=BAD_ROWS)
-            else:
-                written |= write_scrapes(host, rows, folder / "dcgm", n_bad=BAD_ROWS)
-    start = fleet.regime.start
-    written |= write_days(parts, folder / "telemetry", start=start, bad_rows=BAD_ROWS)
-    return counts, written
 
 
 def text_nodes(fleet: Fleet) -> tuple[int, int]:
@@ -166,29 +198,7 @@ def text_nodes(fleet: Fleet) -> tuple[int, int]:
     return chosen[-1], chosen[-2] if len(chosen) > 1 else -1
 
 
-def _split(
-    fleet: Fleet, seen: NodeObservation, *, csv_node: int, scrape_node: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Which of a node's samples go into text files, and which into Parquet."""
-    at_s = seen.telemetry.at_s
-    if seen.truth.node.index == csv_node:
-        is_text = at_s >= fleet.end_s - QUERY_CSV_S
-        return is_text, ~is_text
-    if seen.truth.node.index == scrape_node:
-        is_text = at_s >= fleet.end_s - SCRAPES_S
-        return is_text, at_s < fleet.end_s - SCRAPES_S + OVERLAP_S
-    return np.zeros(at_s.size, dtype=bool), np.ones(at_s.size, dtype=bool)
-
-
-def _driver_at_end(fleet: Fleet, seen: NodeObservation) -> str:
-    plan = fleet.regime.disturbances
-    is_new = seen.truth.new_driver_s < fleet.end_s
-    return plan.driver_after if is_new else plan.driver_before
-
-
-def _write_provenance(
-    fleet: Fleet, folder: Path, *, counts: Mapping[str, int], bad_lines: Mapping[Path, int]
-) -> None:
+def _write_provenance(fleet: Fleet, folder: Path, *, written: Written) -> None:
     """Writes where a folder's files come from, and a checksum of each."""
     regime = fleet.regime
     gpu_years = len(fleet.nodes) * regime.gpus_per_node * regime.days / 365.25
@@ -209,10 +219,10 @@ def _write_provenance(
         "hazards": f"x{regime.hazard_multiplier:g}",
         "application_crashes_per_gpu_year": round(n_crashes / gpu_years, 1),
         "attempts": len(fleet.attempts),
-        "counts": dict(sorted(counts.items())),
+        "counts": dict(sorted(written.counts.items())),
         "bad_lines": {
             path.relative_to(folder).as_posix(): count
-            for path, count in sorted(bad_lines.items())
+            for path, count in sorted(written.bad_lines.items())
             if count
         },
         "files": {

@@ -3,14 +3,14 @@
 Which jobs ran is in `simulation.fleet.schedule`.
 """
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Final
 
 from simulation.fleet.generate import Fleet
 from simulation.fleet.schedule import Attempt
+from simulation.writers.site_clock import print_time
 
 FIELDS: Final = (
     "JobID",
@@ -29,7 +29,8 @@ FIELDS: Final = (
 )
 
 _EXIT: Final = {"FAILED": "1:0", "OUT_OF_MEMORY": "0:125", "NODE_FAIL": "1:0"}
-_STEP_STATE: Final = {"NODE_FAIL": "CANCELLED", "TIMEOUT": "CANCELLED", "CANCELLED": "CANCELLED"}
+_STEP_STATE: Final = {"NODE_FAIL": "CANCELLED", "TIMEOUT": "CANCELLED"}
+_STEP_EXIT: Final = {"CANCELLED": "0:15", "COMPLETED": "0:0", "RUNNING": "0:0"}
 _CPUS_PER_GPU, _MEMORY_PER_GPU_G = 12, 240
 
 
@@ -53,7 +54,7 @@ def hostlist(names: Sequence[str]) -> str:
 
 
 def write_sacct(fleet: Fleet, path: Path, *, n_bad: int) -> dict[Path, int]:
-    """Writes every attempt with its steps.
+    """Writes every attempt with its steps, one after another.
 
     Args:
         fleet: The fleet.
@@ -64,58 +65,75 @@ def write_sacct(fleet: Fleet, path: Path, *, n_bad: int) -> dict[Path, int]:
         The file with the number of bad lines in it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [line for attempt in fleet.attempts for line in _attempt_lines(fleet, attempt)]
-    cut = ["|".join(line.split("|")[:5]) for line in lines[:n_bad]]
-    middle = len(lines) // 2
-    text = "\n".join(["|".join(FIELDS), *lines[:middle], *cut, *lines[middle:]]) + "\n"
-    path.write_text(text, encoding="utf-8", newline="\n")
-    return {path: len(cut)}
+    middle, torn = len(fleet.attempts) // 2, list[str]()
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.write("|".join(FIELDS) + "\n")
+        for number, attempt in enumerate(fleet.attempts):
+            lines = list(_attempt_lines(fleet, attempt))
+            if number == middle:
+                torn = ["|".join(lines[0].split("|")[:5])] * n_bad
+                file.writelines(f"{line}\n" for line in torn)
+            file.writelines(f"{line}\n" for line in lines)
+    return {path: len(torn)}
 
 
-def _attempt_lines(fleet: Fleet, attempt: Attempt) -> list[str]:
+def _attempt_lines(fleet: Fleet, attempt: Attempt) -> Iterator[str]:
+    """The line of an attempt, and those of its steps."""
     job = attempt.job
-    nodes = [fleet.nodes[node].node.name for node, _ in attempt.placement]
-    state = "CANCELLED by 0" if attempt.state == "CANCELLED" else attempt.state
-    tres = (
-        f"billing={job.n_gpus},cpu={job.n_gpus * _CPUS_PER_GPU},gres/gpu={job.n_gpus},"
-        f"mem={job.n_gpus * _MEMORY_PER_GPU_G}G,node={max(1, len(nodes))}"
+    names = [fleet.nodes[node].node.name for node, _ in attempt.placement]
+    hosts = hostlist(names) if names else "None assigned"
+    asked_nodes = -(-job.n_gpus // fleet.regime.gpus_per_node)
+    start, end = (
+        print_time(fleet, at_s, absent="Unknown") for at_s in (attempt.start_s, attempt.end_s)
     )
-    times = [
-        _time(fleet, attempt.submit_s),
-        _time(fleet, attempt.start_s),
-        _time(fleet, attempt.end_s),
-        _elapsed(fleet, attempt),
-    ]
-    exit_code = _EXIT.get(attempt.state, "0:0")
-    if attempt.is_own_crash:
-        exit_code = "134:0"
-    whole = [
-        str(job.job_id), job.name, job.user, "batch", state, exit_code, *times,
-        str(max(1, len(nodes))), hostlist(nodes) if nodes else "None assigned", tres,
-    ]  # fmt: skip
-    lines = ["|".join(whole)]
+    elapsed = _elapsed(fleet, attempt)
+    exit_code = "134:0" if attempt.is_own_crash else _EXIT.get(attempt.state, "0:0")
+    yield "|".join(
+        (
+            str(job.job_id), job.name, job.user, "mig" if job.is_instance else "batch",
+            "CANCELLED by 0" if attempt.state == "CANCELLED" else attempt.state, exit_code,
+            print_time(fleet, attempt.submit_s), start, end, elapsed,
+            str(len(names) or asked_nodes), hosts, _resources(fleet, attempt),
+        )
+    )  # fmt: skip
     if attempt.start_s is None:
-        return lines
-    step_state = _STEP_STATE.get(attempt.state, attempt.state)
-    steps = [
-        ("batch", "batch", step_state, nodes[:1]),
-        ("extern", "extern", "COMPLETED" if attempt.end_s is not None else "RUNNING", nodes),
-    ]
-    if len(nodes) > 1:
-        steps.append(("0", "python3", step_state, nodes))
-    for step, name, outcome, where in steps:
-        code = exit_code if outcome not in ("COMPLETED", "RUNNING", "CANCELLED") else "0:0"
-        cells = [
-            f"{job.job_id}.{step}", name, "", "", outcome, code, times[1], *times[1:],
-            str(len(where)), hostlist(where), f"cpu={job.n_gpus * _CPUS_PER_GPU},node={len(where)}",
-        ]  # fmt: skip
-        lines.append("|".join(cells))
-    return lines
+        return
+    state = _STEP_STATE.get(attempt.state, attempt.state)
+    over = "COMPLETED" if attempt.end_s is not None else "RUNNING"
+    steps = [("batch", "batch", state, 1, names[0]), ("extern", "extern", over, len(names), hosts)]
+    if len(names) > 1:
+        steps.append(("0", "python3", state, len(names), hosts))
+    for step, name, outcome, n_nodes, where in steps:
+        yield "|".join(
+            (
+                f"{job.job_id}.{step}", name, "", "", outcome, _STEP_EXIT.get(outcome, exit_code),
+                start, start, end, elapsed, str(n_nodes), where,
+                f"cpu={_cpus(fleet, attempt)},node={n_nodes}",
+            )
+        )  # fmt: skip
 
 
-def _time(fleet: Fleet, at_s: int | None) -> str:
-    moment: datetime | None = None if at_s is None else fleet.moment(at_s)
-    return "Unknown" if moment is None else f"{moment:%Y-%m-%dT%H:%M:%S}"
+def _share(fleet: Fleet, attempt: Attempt) -> float:
+    """Of a GPU's share of the host, what one of the job's GPUs or its instance gets."""
+    mig = fleet.regime.hardware.mig
+    return 1 / mig.instances if mig and attempt.job.is_instance else 1.0
+
+
+def _cpus(fleet: Fleet, attempt: Attempt) -> int:
+    return max(1, int(attempt.job.n_gpus * _CPUS_PER_GPU * _share(fleet, attempt)))
+
+
+def _resources(fleet: Fleet, attempt: Attempt) -> str:
+    """AllocTRES: nothing before the job starts, the profile's name for an instance."""
+    if attempt.start_s is None:
+        return ""
+    job, mig = attempt.job, fleet.regime.hardware.mig
+    gres = f"gpu:{mig.profile}" if mig and job.is_instance else "gpu"
+    memory = int(job.n_gpus * _MEMORY_PER_GPU_G * _share(fleet, attempt))
+    return (
+        f"billing={job.n_gpus},cpu={_cpus(fleet, attempt)},gres/{gres}={job.n_gpus},"
+        f"mem={memory}G,node={len(attempt.placement)}"
+    )
 
 
 def _elapsed(fleet: Fleet, attempt: Attempt) -> str:

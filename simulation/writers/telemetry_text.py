@@ -11,8 +11,9 @@ from typing import Final
 
 import numpy as np
 
+from simulation.fleet.fields import BLANK_FLOAT, BLANK_INT
 from simulation.fleet.regime import Regime
-from simulation.fleet.telemetry import BLANK_FLOAT, BLANK_INT, NodeTelemetry
+from simulation.fleet.telemetry import NodeTelemetry
 
 HELP: Final = {
     "DCGM_FI_DEV_SM_CLOCK": ("gauge", "SM clock frequency (in MHz)."),
@@ -44,11 +45,28 @@ class Host:
 
     name: str
     regime: Regime
-    driver: str
+    new_driver_s: float
+    is_mig: bool = False
 
     def moment(self, at_s: float) -> datetime:
         """UTC time of a second since the fleet's start."""
         return self.regime.start + timedelta(seconds=float(at_s))
+
+    def driver(self, at_s: float) -> str:
+        """Release of the driver at a second since the fleet's start."""
+        plan = self.regime.disturbances
+        return plan.driver_after if at_s >= self.new_driver_s else plan.driver_before
+
+    @property
+    def instances(self) -> tuple[dict[str, str], ...]:
+        """Labels of a partitioned GPU's instances; one empty set for a GPU in one piece."""
+        mig = self.regime.hardware.mig
+        if not (self.is_mig and mig):
+            return ({},)
+        first = 7  # smallest slices are numbered from 7 on
+        return tuple(
+            {"GPU_I_PROFILE": mig.profile, "GPU_I_ID": str(first + i)} for i in range(mig.instances)
+        )
 
     def bus_id(self, slot: int) -> str:
         """PCI address as NVML gives it."""
@@ -96,13 +114,16 @@ def _scrape_lines(host: Host, rows: NodeTelemetry) -> list[str]:
                 "device": f"nvidia{slot}",
                 "modelName": host.regime.hardware.model,
                 "Hostname": host.name,
-                "DCGM_FI_DRIVER_VERSION": host.driver,
+                "DCGM_FI_DRIVER_VERSION": host.driver(rows.at_s[0]),
             }
             if field == "DCGM_FI_DEV_XID_ERRORS" and 0 < value < BLANK_INT:
                 labels |= {"err_code": str(value), "err_msg": _XID_TEXTS.get(int(value), "Unknown")}
-            shown = ",".join(f'{name}="{label}"' for name, label in labels.items())
+            # The exporter repeats the whole GPU's value for each instance of a partitioned one.
             number = f"{value:.6f}" if isinstance(value, np.floating) else str(value)
-            lines.append(f"{field}{{{shown}}} {number}")
+            for instance in host.instances:
+                every = (labels | instance).items()
+                shown = ",".join(f'{name}="{label}"' for name, label in every)
+                lines.append(f"{field}{{{shown}}} {number}")
     return lines
 
 
@@ -167,7 +188,7 @@ def write_query_csv(
             telemetry.gpu_uuid[i],
             host.bus_id(slot),
             host.regime.hardware.model,
-            host.driver,
+            host.driver(telemetry.at_s[i]),
             *(cell(telemetry, int(i)) for cell in _QUERY.values()),
         ]
         by_day.setdefault(f"{at:%Y-%m-%d}", []).append(", ".join(cells))

@@ -1,22 +1,19 @@
-from collections import Counter
 from itertools import pairwise
 from math import sqrt
 
+import numpy as np
 import pytest
 
 from simulation.fleet.generate import Fleet, build_nodes, simulate_failures
 from simulation.fleet.hardware import build_node
+from simulation.fleet.hazards import Hazards
 from simulation.fleet.incidents import CALM_AFTER_DECOY_S, simulate_node
 from simulation.fleet.regime import Regime
-from simulation.fleet.regime_sections import HOURS_PER_YEAR
+from simulation.fleet.regime_sections import DAYS_PER_YEAR, HOURS_PER_YEAR
 
 
 def _changed(regime: Regime, **changes: object) -> Regime:
     return Regime.model_validate(regime.model_dump() | changes)
-
-
-def _published_rates(demo: Regime, *, nodes: int, days: float) -> Regime:
-    return _changed(demo, hazard_multiplier=1.0, nodes=nodes, days=days)
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +23,13 @@ def crowded(demo: Regime) -> Fleet:
 
 
 def test_a_nodes_life_does_not_depend_on_the_size_or_order_of_the_fleet(demo: Regime) -> None:
-    lone = simulate_node(demo, build_node(demo, seed=9, index=4), seed=9, fleet_frailty=1.0)
+    lone = simulate_node(
+        Hazards(demo, seed=9), build_node(demo, seed=9, index=4), seed=9, fleet_frailty=1.0
+    )
     nodes = build_nodes(demo, seed=9)
-    in_reverse = [simulate_node(demo, n, seed=9, fleet_frailty=1.0) for n in reversed(nodes)]
+    in_reverse = [
+        simulate_node(Hazards(demo, seed=9), n, seed=9, fleet_frailty=1.0) for n in reversed(nodes)
+    ]
     assert in_reverse[demo.nodes - 1 - 4] == lone
 
 
@@ -118,27 +119,50 @@ def test_gpus_without_a_failure_show_signs_too(crowded: Fleet) -> None:
     assert len(healthy) > 40
 
 
-@pytest.mark.slow
-def test_precursor_shares_of_20_000_gpu_years_are_the_fault_tables(demo: Regime) -> None:
-    fleet = simulate_failures(_published_rates(demo, nodes=2500, days=365.25), seed=11)
+def test_a_failure_nobody_notices_leaves_the_node_in_service(demo: Regime) -> None:
+    faults = [
+        fault.model_dump()
+        | (
+            {"health_check": {"day": 15.0, "missed_before": 1.0}}
+            if fault.entity_kind == "gpu"
+            else {}
+        )
+        for fault in demo.faults
+    ]
+    fleet = simulate_failures(_changed(demo, faults=faults), seed=2)
+    missed = [incident for incident in fleet.incidents if not incident.is_noticed]
+    assert len(missed) > 20
+    for incident in missed:
+        assert incident.onset_s < 15 * 86400
+        assert incident.detected_s == incident.grace_s == incident.end_s == incident.onset_s
+        assert not incident.is_replaced
+        services = fleet.nodes[incident.node].services
+        assert any(s.from_s < incident.onset_s and s.to_s > incident.onset_s for s in services)
+    assert all(i.is_noticed for i in fleet.incidents if i.onset_s >= 15 * 86400)
     expected = sum(truth.expected for truth in fleet.nodes)
     assert abs(len(fleet.incidents) - expected) < 4 * sqrt(expected)
-    counts = Counter(i.fault.fault_type for i in fleet.incidents)
-    silent = Counter(i.fault.fault_type for i in fleet.incidents if i.precursor is None)
-    for fault in demo.faults:
-        share = fault.precursor.share_without if fault.precursor else 1.0
-        n = counts[fault.fault_type]
-        spread = 4 * sqrt(share * (1 - share) / n)
-        assert abs(silent[fault.fault_type] / n - share) <= spread, fault.fault_type
 
 
-@pytest.mark.slow
-def test_classes_of_20_000_gpu_years_keep_the_fault_tables_proportions(demo: Regime) -> None:
-    fleet = simulate_failures(_published_rates(demo, nodes=2500, days=365.25), seed=12)
-    of_gpus = [i for i in fleet.incidents if i.slot is not None]
-    rates = {f.fault_type: f.per_gpu_year for f in demo.faults if f.entity_kind == "gpu"}
-    counts = Counter(i.fault.fault_type for i in of_gpus)
-    for fault_type, rate in rates.items():
-        share = rate / sum(rates.values())
-        spread = 4 * sqrt(share * (1 - share) / len(of_gpus))
-        assert abs(counts[fault_type] / len(of_gpus) - share) < spread, fault_type
+def test_independent_decoys_are_followed_by_failures_as_often_as_anything(demo: Regime) -> None:
+    decoys = [{"kind": "hot", "per_gpu_year": 1.0, "duration_h": [6, 48], "strength": 1.0}]
+    fleet = simulate_failures(_changed(demo, decoys=decoys, nodes=40), seed=4)
+    found = [decoy for truth in fleet.nodes for decoy in truth.decoys]
+    expected = 1.0 * demo.hazard_multiplier * 40 * 8 * demo.days / DAYS_PER_YEAR
+    assert abs(len(found) - expected) < 4 * sqrt(expected)
+    followed = [
+        decoy
+        for decoy in found
+        for i in fleet.nodes[decoy.node].incidents
+        if i.slot == decoy.slot and decoy.start_s <= i.onset_s < decoy.end_s
+    ]
+    by_gpu = [i for i in fleet.incidents if i.slot is not None]
+    hours = sum(decoy.end_s - decoy.start_s for decoy in found) / 3600
+    by_chance = len(by_gpu) * hours / (40 * 8 * demo.days * 24)
+    assert abs(len(followed) - by_chance) < 4 * sqrt(by_chance)
+
+
+def test_hazard_factors_of_gpus_have_mean_one(demo: Regime) -> None:
+    gpus = [gpu for node in build_nodes(_changed(demo, nodes=1500), seed=8) for gpu in node.gpus]
+    factors = np.array([gpu.hazard_factor for gpu in gpus])
+    assert abs(factors.mean() - 1) < 4 * factors.std() / sqrt(factors.size)
+    assert len({gpu.gpu_uuid for gpu in gpus}) == len(gpus)

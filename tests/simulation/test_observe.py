@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
+from simulation.fleet.fields import BLANK_INT
 from simulation.fleet.generate import Fleet, simulate_fleet
 from simulation.fleet.observe import NodeObservation, observe_fleet, observe_node
 from simulation.fleet.regime import Regime
-from simulation.fleet.signs import running_count
-from simulation.fleet.telemetry import BLANK_INT
+from simulation.fleet.schedule import attempts_by_node
 
 SBE = "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL"
 LIFETIME = (
@@ -17,7 +17,7 @@ LIFETIME = (
 
 @pytest.fixture(scope="module")
 def month(demo: Regime) -> Fleet:
-    return simulate_fleet(demo, seed=21, nodes=4)
+    return simulate_fleet(demo, seed=30, nodes=4)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,11 @@ def _same(a: NodeObservation, b: NodeObservation) -> bool:
 def test_what_is_seen_of_a_node_depends_on_no_other_observation(
     month: Fleet, seen: list[NodeObservation]
 ) -> None:
-    again = [observe_node(month, index) for index in (3, 1, 0, 2)]
+    attempts = attempts_by_node(month.attempts, 4)
+    again = [
+        observe_node(month.regime, month.nodes[index], attempts[index], seed=month.seed)
+        for index in (3, 1, 0, 2)
+    ]
     by_index = {part.truth.node.index: part for part in again}
     assert all(_same(seen[index], by_index[index]) for index in range(4))
 
@@ -102,9 +106,13 @@ def test_signs_of_memory_trouble_show_before_the_onset(demo: Regime) -> None:
         if i.precursor and i.precursor.kind == "hbm_errors" and i.precursor.strength > 1
     ]
     shown = 0
+    attempts = attempts_by_node(fleet.attempts, len(fleet.nodes))
     for incident in loud:
         assert incident.precursor is not None
-        telemetry = observe_node(fleet, incident.node).telemetry
+        node = incident.node
+        telemetry = observe_node(
+            fleet.regime, fleet.nodes[node], attempts[node], seed=fleet.seed
+        ).telemetry
         rows = (telemetry.gpu_uuid == incident.gpu_uuid) & (
             telemetry.fields["DCGM_FI_DEV_ECC_SBE_AGG_TOTAL"] != BLANK_INT
         )
@@ -147,14 +155,3 @@ def test_nothing_is_logged_while_a_node_is_off(seen: list[NodeObservation]) -> N
     for part, boot in boots:
         at = [line.at_s for line in part.events.lines]
         assert not any(boot.down_s <= second < boot.up_s - 60 for second in at)
-
-
-def test_running_count_agrees_with_counting_one_by_one() -> None:
-    rng = np.random.default_rng(0)
-    new = rng.poisson(1.0, 200)
-    resets = [0, 17, 18, 90, 199, 400]
-    slow, count = [], 0
-    for i, step in enumerate(new):
-        count = step if i in resets else count + step
-        slow.append(count)
-    assert running_count(new, resets).tolist() == slow

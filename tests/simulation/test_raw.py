@@ -6,11 +6,10 @@ import polars as pl
 import pytest
 
 from features.errors import DataError
-from simulation.fleet.generate import Fleet, simulate_failures, simulate_fleet
+from simulation.fleet.generate import Fleet, simulate_fleet
 from simulation.fleet.observe import observe_fleet
 from simulation.fleet.regime import Regime
 from simulation.writers.raw import simulate_to, text_nodes, write_fleet
-from simulation.writers.truth_tables import incident_table, recall_ceiling
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
 
@@ -43,6 +42,25 @@ def test_the_same_fleet_is_written_byte_by_byte_the_same(
     assert _contents(tmp_path) == _contents(written)
 
 
+def test_any_number_of_workers_writes_the_same_bytes(demo: Regime, tmp_path: Path) -> None:
+    fleet = simulate_fleet(demo, seed=7, nodes=200, days=0.05)
+    for workers in (1, 2):
+        folder = tmp_path / str(workers)
+        write_fleet(fleet, folder / "raw", folder / "truth", workers=workers)
+    assert len(list((tmp_path / "1" / "raw" / "kernel").iterdir())) == 2
+    assert _contents(tmp_path / "1") == _contents(tmp_path / "2")
+
+
+def test_text_and_parquet_tell_the_same(tiny: Fleet, written: Path, tmp_path: Path) -> None:
+    short = simulate_fleet(tiny.regime, seed=7, nodes=2, days=0.1)
+    write_fleet(short, tmp_path / "raw", tmp_path / "truth", telemetry="exposition")
+    assert not (tmp_path / "raw" / "telemetry").exists()
+    scrapes = sorted((tmp_path / "raw" / "dcgm").iterdir())
+    n_samples = sum(int(seen.telemetry.at_s.size) for seen in observe_fleet(short))
+    shown = sum(path.read_text().count("DCGM_FI_DEV_SM_CLOCK{gpu") for path in scrapes)
+    assert shown == n_samples
+
+
 @pytest.mark.slow
 def test_the_sample_data_are_what_the_generator_writes(tmp_path: Path) -> None:
     stated = json.loads((SAMPLES / "demo" / "provenance.json").read_text(encoding="utf-8"))
@@ -73,7 +91,7 @@ def test_every_sample_is_written_once_but_for_the_overlapping_hour(
     csv_node, scrape_node = (tiny.nodes[i].node.name for i in text_nodes(tiny))
     rows = pl.concat(
         pl.read_parquet(path, columns=["UUID", "Hostname", "timestamp"])
-        for path in sorted((written / "raw" / "telemetry").glob("*.parquet"))
+        for path in sorted((written / "raw" / "telemetry").glob("*/*.parquet"))
     )
     last_day = datetime(2026, 1, 2, tzinfo=UTC)
     assert rows.filter(pl.col("Hostname") == csv_node)["timestamp"].max() < last_day
@@ -94,10 +112,12 @@ def test_every_sample_is_written_once_but_for_the_overlapping_hour(
     assert rows.height + csv_lines + scraped == n_samples + in_parquet.len()
 
 
-def test_parquet_is_sorted_by_gpu_and_time(written: Path) -> None:
-    path = sorted((written / "raw" / "telemetry").glob("*.parquet"))[0]
+def test_samples_of_a_gpu_stand_together_by_time(written: Path) -> None:
+    path = sorted((written / "raw" / "telemetry").glob("*/*.parquet"))[0]
     keys = pl.read_parquet(path, columns=["UUID", "timestamp"])
-    assert keys.equals(keys.sort("UUID", "timestamp"))
+    runs = keys["UUID"].rle_id().n_unique()
+    assert runs == keys["UUID"].n_unique() == 16
+    assert keys.group_by("UUID").agg(pl.col("timestamp").diff().min() > 0)["timestamp"].all()
 
 
 def test_raw_files_say_nothing_of_the_truth(written: Path) -> None:
@@ -129,22 +149,3 @@ def test_truth_may_not_lie_with_the_raw_files(
     with pytest.raises(DataError, match="side by side"):
         write_fleet(tiny, tmp_path / raw, tmp_path / truth)
     assert not list(tmp_path.iterdir())
-
-
-def test_the_recall_ceiling_counts_signs_that_come_early_enough(demo: Regime) -> None:
-    fleet = simulate_failures(demo, seed=419)
-    ceiling = recall_ceiling(fleet)["all"]
-    table = incident_table(fleet)
-    lead = pl.col("onset") - pl.col("precursor_start")
-    early = table.filter(lead >= pl.duration(minutes=35)).height
-    assert early > 0
-    assert ceiling["incidents"] == table.height
-    assert ceiling["within_reach"] == early
-    assert ceiling["ceiling"] == pytest.approx(early / table.height, abs=1e-4)
-
-
-def test_a_fleet_without_failures_has_no_ceiling(demo: Regime) -> None:
-    calm = demo.model_copy(update={"hazard_multiplier": 0.0})
-    ceiling = recall_ceiling(simulate_failures(calm, seed=1))
-    assert ceiling["all"]["incidents"] == 0
-    assert ceiling["all"]["ceiling"] is None

@@ -1,3 +1,4 @@
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -48,13 +49,17 @@ def test_xids_are_worded_as_the_drivers_release_words_them(
 
 def test_every_log_form_tells_the_whole_time() -> None:
     at = datetime(2026, 1, 5, 4, 7, 9, 25, tzinfo=UTC)
-    shown = [form(at, "gpu001", 12.5, "hello") for form in FORMS]
-    assert shown == [
-        "2026-01-05T04:07:09.000025+00:00 gpu001 kernel: [    12.500000] hello",
-        "[Mon Jan  5 04:07:09 2026] hello",
-        "kern  :info  : 2026-01-05T04:07:09,000025+00:00 hello",
-        "2026-01-05T04:07:09.000025+00:00 gpu001 kernel: hello",
-    ]
+    shown = {name: form(at, "gpu001", 12.5, "hello") for name, form in FORMS.items()}
+    entry = json.loads(shown.pop("journald"))
+    assert shown == {
+        "iso_uptime": "2026-01-05T04:07:09.000025+00:00 gpu001 kernel: [    12.500000] hello",
+        "dmesg_ctime": "[Mon Jan  5 04:07:09 2026] hello",
+        "dmesg_iso": "kern  :info  : 2026-01-05T04:07:09,000025+00:00 hello",
+        "iso": "2026-01-05T04:07:09.000025+00:00 gpu001 kernel: hello",
+        "rfc3164": "Jan  5 04:07:09 gpu001 kernel: [    12.500000] hello",
+    }
+    assert entry["__REALTIME_TIMESTAMP"] == str(int(at.timestamp()) * 1_000_000 + 25)
+    assert (entry["_HOSTNAME"], entry["MESSAGE"]) == ("gpu001", "hello")
 
 
 def test_every_fault_class_has_words_for_its_xids() -> None:

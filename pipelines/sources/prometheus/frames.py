@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pipelines.sources.compiled import jit
+from features.compiled import jit
 
 WHOLE: Final = 0
 MALFORMED: Final = 1

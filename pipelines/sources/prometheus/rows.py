@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pipelines.sources.compiled import jit
+from features.compiled import jit
 
 # What became of a sample; counted by metric and fate.
 TAKEN: Final = 0

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pipelines.sources.compiled import jit
+from features.compiled import jit
 
 OK: Final = 0
 MALFORMED: Final = 1

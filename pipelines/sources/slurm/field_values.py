@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.sources.compiled import jit
+from features.compiled import jit
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int32]

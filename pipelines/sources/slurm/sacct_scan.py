@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.sources.compiled import jit
+from features.compiled import jit
 from pipelines.sources.slurm.field_values import Bytes, Flags, Ints, Longs, Words, load_word
 
 NULL_TIME: Final = 0

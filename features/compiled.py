@@ -23,3 +23,14 @@ def jit(function: F) -> F:
     except RuntimeError:  # no folder for the cache can be written
         compiled = njit(nogil=True)(function)
     return compiled
+
+
+def inlined(function: F) -> F:
+    """Compiles a small function into the loops that call it, which saves the passing of arrays.
+
+    Args:
+        function: Plain Python over numpy arrays.
+    """
+    njit = importlib.import_module("numba").njit
+    compiled: F = njit(inline="always")(function)
+    return compiled

@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from pipelines.sources.compiled import jit
+from features.compiled import jit
 
 
 def plus_one(number):
