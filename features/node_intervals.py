@@ -40,7 +40,7 @@ def node_intervals(rows: pl.DataFrame) -> pl.DataFrame:
     is_sighting = (pl.col("valid_from") == pl.col("valid_to")).fill_null(value=False)
     seen = rows.filter(is_sighting)
     records = _closed(rows.filter(~is_sighting), seen)
-    pieces = pl.concat([records, _seen_intervals(seen)]).with_columns(
+    pieces = pl.concat([records, _ended_as_recorded(_seen_intervals(seen), records)]).with_columns(
         pl.col("valid_from").fill_null(_ALWAYS), pl.col("valid_to").fill_null(_NEVER)
     )
     joined = _joined(pieces.filter(pl.col("valid_from") < pl.col("valid_to")))
@@ -79,8 +79,10 @@ def usual_interval(seen: pl.DataFrame) -> timedelta | None:
 
 def _closed(records: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
     """Records, each once, open ones ended by the node's next record or sighting."""
+    # Who looks at nodes knows since when they are out, but of the end only that it was later.
+    is_told = ~pl.col("source").is_in(seen["source"].unique().implode())
     has_end = pl.col("valid_to").is_not_null()
-    latest = records.sort(has_end, "ingested_at", maintain_order=True).unique(
+    latest = records.sort(is_told, has_end, "ingested_at", maintain_order=True).unique(
         ["node", "valid_from", "state"], keep="last", maintain_order=True
     )
     starts = pl.concat([latest.select("node", "valid_from"), seen.select("node", "valid_from")])
@@ -125,6 +127,19 @@ def _seen_intervals(seen: pl.DataFrame) -> pl.DataFrame:
         "valid_to",
     )
     return pl.concat([known.select(_SAID + _BOUNDS), unseen])
+
+
+def _ended_as_recorded(pieces: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
+    """States seen while a record held end with it: records have exact ends."""
+    ends = records.select("node", pl.col("valid_from").fill_null(_ALWAYS), told="valid_to")
+    during = pieces.sort("valid_from").join_asof(
+        ends.sort("valid_from"), on="valid_from", by="node", strategy="backward",
+        check_sortedness=False,
+    )  # fmt: skip
+    is_longer = pl.col("valid_to").is_null() | (pl.col("told") < pl.col("valid_to"))
+    is_ended = (pl.col("told") > pl.col("valid_from")) & is_longer
+    ended = pl.when(is_ended).then("told").otherwise("valid_to").alias("valid_to")
+    return during.with_columns(ended).select(pieces.columns)
 
 
 def _joined(pieces: pl.DataFrame) -> pl.DataFrame:

@@ -157,3 +157,24 @@ def test_intervals_do_not_overlap_and_do_not_depend_on_the_order(rows, seed):
 @pytest.mark.parametrize("state", ["DOWN*", "IDLE+DRAIN"])
 def test_a_single_look_says_nothing_of_the_time_before(state):
     assert told(build(seen(5, state)))[0][1] == 5
+
+
+def test_a_state_seen_during_a_record_ends_with_the_record():
+    frame = build(
+        row(100, 160, "DOWN", "repair", source="events"),
+        *(seen(minute, "IDLE") for minute in (0, 60, 240)),
+        seen(120, "DOWN", "repair"),
+        seen(180, "IDLE"),
+    )
+    assert ("down", 100, 160) in told(frame)
+    assert [r for r in told(frame) if r[0] == "down"] == [("down", 100, 160)]
+
+
+def test_a_look_that_knows_since_when_does_not_take_a_records_end_away():
+    frame = build(
+        row(100, 160, "DOWN", "repair", source="events", read=10),
+        row(100, None, "DOWN", "repair", source="scontrol", read=20),
+        seen(120, "DOWN", "repair"),
+        seen(180, "IDLE"),
+    )
+    assert [r for r in told(frame) if r[0] == "down"] == [("down", 100, 160)]
