@@ -43,6 +43,7 @@ from remediation.reasons import Reason
 from remediation.recovery import check_chain, close_open_intents, note_released, tell_ambiguous
 from remediation.score_source import PublishedScores, ScoreSource
 from remediation.site import Site
+from remediation.tending import tend
 
 ALL_GUARDS: Final[tuple[Guard, ...]] = (*GUARDS, *CAPS)
 
@@ -150,6 +151,7 @@ def _recover(
     tell_ambiguous(view, journal=journal)
     if not actuator.is_dry_run:
         note_released(view, state, journal=journal)
+        tend(_view(journal, site=site), state, actuator=actuator, journal=journal, site=site)
     return _view(journal, site=site)
 
 

@@ -15,7 +15,7 @@ from remediation.actuators.protocol import Outcome
 from remediation.cluster import NodeView
 from remediation.decision import Decision, Judged
 from remediation.ledger import Entry, Ledger, LedgerError, NewEntry
-from remediation.ledger_view import Hold, Observed, escalation_key, observed_body
+from remediation.ledger_view import Held, Hold, Observed, escalation_key, observed_body
 
 Clock = Callable[[], datetime]
 """Gives the present, with a time zone."""
@@ -75,6 +75,22 @@ class Journal:
         is_new = self._append(key, "intent", about=one.decision, body=body)
         return key if is_new else None
 
+    def step(self, held: Held, step: str, *, node: NodeView, attempt: int) -> str | None:
+        """Notes what is about to be done with a node that we hold already.
+
+        Args:
+            held: The hold.
+            step: end_notice or return.
+            node: The node now.
+            attempt: Which try it is, from 1.
+
+        Returns:
+            The key of the step; None: another run has noted it, and does it.
+        """
+        key = f"{step}:{held.intent_key}:{attempt}"
+        body = {"step": step, "of": held.intent_key, "before": _node_body(node)}
+        return key if self._append(key, "intent", node=node.name, body=body) else None
+
     def result(
         self, intent_key: str, outcome: Outcome, *, about: Decision | Entry, after: NodeView | None
     ) -> None:
@@ -90,13 +106,25 @@ class Journal:
             text = f"{about.node}: the result is unclear: {outcome.detail}"
             self.escalate(intent_key, why="ambiguous", text=text, node=about.node)
 
+    def step_result(self, key: str, outcome: Outcome, *, node: str) -> None:
+        """Notes what came of a step; an unclear one is a person's."""
+        body = {
+            "status": outcome.status,
+            "detail": outcome.detail,
+            "commands": [list(command) for command in outcome.commands],
+        }
+        self._append(f"result:{key}", "result", node=node, refers_to=key, body=body)
+        if outcome.status == "ambiguous":
+            text = f"{node}: the result is unclear: {outcome.detail}"
+            self.escalate(key, why="ambiguous", text=text, node=node)
+
     def released(self, intent_key: str, *, node: str, why: str) -> None:
         """Notes that a node is no longer ours.
 
         Args:
             intent_key: The intent it was taken with.
             node: Node.
-            why: undrained, replaced or taken_over.
+            why: undrained, replaced, taken_over, or returned (by ourselves).
         """
         self._append(
             f"released:{intent_key}",
@@ -128,7 +156,7 @@ class Journal:
 
         Args:
             about: What it is about; names the entry.
-            why: ambiguous, burst or guard.
+            why: ambiguous, burst, guard or stuck.
             text: In words.
             node: Node, where it is about one.
             more: More for the body.

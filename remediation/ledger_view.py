@@ -91,6 +91,7 @@ class LedgerView:
         failed: Tries that came to nothing within `ATTEMPTS_WINDOW`, by node.
         undrained: When someone else returned a node that we held.
         holds: Stops after bursts, ended ones included.
+        steps: Outcomes of what was done with a hold later, in order, by hold and step.
     """
 
     held: Mapping[str, Held] = field(default_factory=dict)
@@ -102,6 +103,7 @@ class LedgerView:
     failed: Mapping[str, int] = field(default_factory=dict)
     undrained: Mapping[str, datetime] = field(default_factory=dict)
     holds: tuple[Hold, ...] = ()
+    steps: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
 
 def escalation_key(about: str) -> str:
@@ -125,8 +127,9 @@ def view_of(
         kind: {entry.refers_to: entry for entry in own if entry.kind == kind}
         for kind in ("result", "released", "acknowledged")
     }
-    taken = [_Taken.of(entry, answers) for entry in own if entry.kind == "intent"]
-    ambiguous = {one.node: _why_unclear(one.intent, one.result) for one in taken if one.is_unclear}
+    begun = [_Taken.of(entry, answers) for entry in own if entry.kind == "intent"]
+    taken = [one for one in begun if "step" not in one.intent.body]
+    ambiguous = {one.node: _why_unclear(one.intent, one.result) for one in begun if one.is_unclear}
     return LedgerView(
         held={one.node: _held(one.intent) for one in taken if one.is_held(now, would_hold)},
         settled={
@@ -135,12 +138,13 @@ def view_of(
             if one.status in EFFECTIVE
         },
         tries=Counter(str(one.intent.decision_id) for one in taken),
-        open_intents=tuple(one.intent for one in taken if one.result is None),
+        open_intents=tuple(one.intent for one in begun if one.result is None),
         ambiguous=ambiguous,
         acted_at=tuple(one.intent.recorded_at for one in taken if one.status != "not_done"),
         failed=_failed(taken, since=now - ATTEMPTS_WINDOW),
         undrained=_undrained(answers["released"].values()),
         holds=_holds(own, answers["acknowledged"]),
+        steps=_steps(begun),
     )
 
 
@@ -213,8 +217,18 @@ def _held(intent: Entry) -> Held:
     )
 
 
+def _steps(begun: Iterable[_Taken]) -> dict[tuple[str, str], tuple[str, ...]]:
+    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    for one in begun:
+        if "step" in one.intent.body:
+            key = (one.intent.body["of"], one.intent.body["step"])
+            found[key] = (*found.get(key, ()), one.status)
+    return found
+
+
 def _why_unclear(intent: Entry, result: Entry | None) -> str:
-    said = f"{intent.body['action']} of {intent.recorded_at:%Y-%m-%d %H:%M} UTC"
+    what = intent.body.get("step") or intent.body["action"]
+    said = f"{what} of {intent.recorded_at:%Y-%m-%d %H:%M} UTC"
     if result is None:
         return f"{said} was begun and has no result: nobody knows whether it was done"
     return f"{said} ended unclear: {result.body['detail']}"
@@ -227,8 +241,10 @@ def _failed(taken: Iterable[_Taken], *, since: datetime) -> dict[str, int]:
 
 
 def _undrained(released: Iterable[Entry]) -> dict[str, datetime]:
+    """When somebody returned a node; with another boot too, for a restart alone looks the same."""
+    by_others = ("undrained", "replaced")
     return {
-        str(entry.node): entry.recorded_at for entry in released if entry.body["why"] == "undrained"
+        str(entry.node): entry.recorded_at for entry in released if entry.body["why"] in by_others
     }
 
 

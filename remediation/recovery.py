@@ -28,8 +28,9 @@ def check_chain(ledger: Ledger) -> None:
 def close_open_intents(view: LedgerView, *, actuator: Actuator, journal: Journal) -> None:
     """Gives each intent without result one, if it can be known; the rest go to a person.
 
-    A dry run surely changed nothing. A node that carries the decision's own id was surely taken.
-    A node that does not may yet be, by a command under way: nobody knows, so it stays open.
+    A dry run surely changed nothing. Interrupting jobs is safe to repeat. A node that carries the
+    decision's own id was surely taken. A node that does not may yet be, by a command under way:
+    nobody knows, so it stays open.
 
     Args:
         view: How things stood.
@@ -41,6 +42,12 @@ def close_open_intents(view: LedgerView, *, actuator: Actuator, journal: Journal
             detail = "the run stopped before it noted the result; a dry run changes nothing"
             journal.result(
                 intent.key, Outcome(status="not_done", detail=detail), about=intent, after=None
+            )
+            continue
+        if intent.body.get("step") == "end_notice":
+            detail = "the run stopped before it noted the result; it is repeated"
+            journal.step_result(
+                intent.key, Outcome(status="not_done", detail=detail), node=str(intent.node)
             )
             continue
         node = read_state(actuator, str(intent.node))
@@ -71,6 +78,8 @@ def note_released(view: LedgerView, state: ClusterState, *, journal: Journal) ->
     for name, held in view.held.items():
         node = state.by_name.get(name)
         why = _released(node, held) if node is not None and name not in view.ambiguous else None
+        if why is not None and "done" in view.steps.get((held.intent_key, "return"), ()):
+            why = "returned"
         if why is not None:
             journal.released(held.intent_key, node=name, why=why)
 
@@ -85,5 +94,7 @@ def _released(node: NodeView, held: Held) -> str | None:
 
 
 def _carries(node: NodeView, intent: Entry) -> bool:
+    if "step" in intent.body:
+        return node.state == "up"  # it was to be returned
     reason = parse_reason(node.reason) if node.owner == "forewarn" else None
     return reason is not None and reason.decision_id == intent.decision_id

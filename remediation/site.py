@@ -87,6 +87,18 @@ class Caps(_Strict):
     dry_run_hold_hours: float | None = Field(default=None, gt=0)
 
 
+class Drains(_Strict):
+    """How long a hold may take, and what then.
+
+    Attributes:
+        longest_hours: From taking a node until its jobs have ended; after it the drain is stuck.
+        is_stuck_returned: Whether a stuck node is given back; otherwise a person is told only.
+    """
+
+    longest_hours: float = Field(default=72.0, gt=0)
+    is_stuck_returned: bool = False
+
+
 class Warning(_Strict):  # noqa: A001 - the vocabulary's word; the builtin is not used in this module
     """When a score is an alert: at or above `threshold` in `n` of the last `k` ticks.
 
@@ -236,6 +248,7 @@ class Site(_Strict):
         horizon_h: Horizon of the scores acted on.
         costs: What failures and drains cost.
         caps: How much the hook may hold.
+        drains: How long a hold may take.
         warning: When a score is an alert.
         burst: When alerts are a common cause.
         groups: Patterns of node names by group name.
@@ -254,6 +267,7 @@ class Site(_Strict):
     horizon_h: int = Field(default=24, ge=1)
     costs: Costs = Costs()
     caps: Caps = Caps()
+    drains: Drains = Drains()
     warning: Warning = Warning()
     burst: Burst = Burst()
     groups: dict[str, tuple[str, ...]] = {}

@@ -4,7 +4,7 @@ Nothing here can reach a scheduler.
 """
 
 from remediation.actuators.protocol import Order, Outcome
-from remediation.actuators.slurm_commands import hold_commands, undrain_commands
+from remediation.actuators.slurm_commands import hold_commands, interrupt_commands, undrain_commands
 from remediation.cluster import ClusterReader, NodeView
 
 
@@ -32,6 +32,10 @@ class DryRunActuator:
     def drain(self, order: Order) -> Outcome:
         """As in `Actuator`; nothing is done."""
         return Outcome(status="would_do", commands=hold_commands(order))
+
+    def end_notice(self, order: Order) -> Outcome:
+        """As in `Actuator`; nothing is done."""
+        return Outcome(status="would_do", commands=interrupt_commands(order.jobs, interruptible=()))
 
     def undrain(self, order: Order) -> Outcome:
         """As in `Actuator`; nothing is done."""

@@ -77,6 +77,13 @@ class Actuator(Protocol):
         """Empties the node in the way of `order.action` and takes it out of service."""
         ...
 
+    def end_notice(self, order: Order) -> Outcome:
+        """Interrupts what is left on a node that we hold, as far as each job allows it.
+
+        Safe to repeat: what has left or is leaving is not interrupted again.
+        """
+        ...
+
     def undrain(self, order: Order) -> Outcome:
         """Returns a node that we hold; another owner's is left alone."""
         ...
@@ -114,6 +121,7 @@ class FakeActuator:
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
         self.orders: list[Order] = []
+        self.ended: list[Order] = []
 
     def state(self, node: str) -> NodeView | None:
         """As in `Actuator`."""
@@ -126,6 +134,17 @@ class FakeActuator:
     def drain(self, order: Order) -> Outcome:
         """As in `Actuator`."""
         return self._hold(order)
+
+    def end_notice(self, order: Order) -> Outcome:
+        """As in `Actuator`."""
+        self.ended.append(order)
+        left = tuple(
+            job
+            for job in self._cluster.read().jobs
+            if job not in order.jobs or job.is_requeue_allowed is not True
+        )
+        self._cluster.set_jobs(left)
+        return Outcome(status="done")
 
     def undrain(self, order: Order) -> Outcome:
         """As in `Actuator`."""

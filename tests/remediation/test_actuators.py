@@ -15,7 +15,7 @@ def order(node, action="drain_after_jobs", job_id="7_1"):
         action=action,
         expected=node,
         reason=REASON,
-        jobs=(JobView(job_id=job_id, nodes=(node.name,)),),
+        jobs=(JobView(job_id=job_id, nodes=(node.name,), is_requeue_allowed=True),),
         notice_minutes=30,
     )
 
@@ -26,7 +26,7 @@ def order(node, action="drain_after_jobs", job_id="7_1"):
         ("cordon", ["update"]),
         ("drain_after_jobs", ["update"]),
         ("checkpoint_then_drain", ["update", "notify"]),
-        ("drain_now", ["update", "requeue"]),
+        ("drain_now", ["update", "notify", "requeue"]),
     ],
 )
 def test_g25_each_action_is_exact_argument_lists(kit, action, verbs):

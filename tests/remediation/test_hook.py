@@ -237,10 +237,13 @@ def test_g12_a_replaced_node_starts_clean(kit):
     assert world.acted_on == ["a"]
 
 
-def test_g12_a_replaced_node_that_we_held_has_no_cool_down(kit):
+def test_g10_a_node_that_came_back_with_another_boot_was_returned_by_somebody(kit):
     world = kit.world({"a": 0.9})
     world.run()
     world.cluster.set_node("a", state="up", reason=None, actor=None, boot_id="boot-2")
+    world.next_tick({"a": 0.9})
+    assert world.acted_on == ["a"]
+    world.now += timedelta(hours=world.site.undrain_cooldown_hours)
     world.next_tick({"a": 0.9})
     assert world.acted_on == ["a", "a"]
 

@@ -1,0 +1,105 @@
+"""What the hook does with nodes that it holds already: ends notices, and gives up what is stuck.
+
+New holds are not taken here. Every step is journaled like a hold, and is safe to repeat.
+"""
+
+from datetime import timedelta
+from typing import Final
+
+from remediation.actuators.kill_switch import stopped_by
+from remediation.actuators.protocol import Actuator, Order, Outcome
+from remediation.progress import Progress, progress_of
+from remediation.cluster import ClusterState, NodeView
+from remediation.journal import Journal
+from remediation.ledger_view import Held, LedgerView
+from remediation.reasons import parse_reason
+from remediation.site import Site
+
+NOTICE: Final = "checkpoint_then_drain"
+MOST_TRIES: Final = 3
+
+
+def tend(
+    view: LedgerView, state: ClusterState, *, actuator: Actuator, journal: Journal, site: Site
+) -> None:
+    """Looks after every node that the ledger says we hold; whatever one does, the next is seen to.
+
+    A notice that is over is ended in the first run after it. A drain past its bound is told to a
+    person once and, where the site says so, the node is given back before anything else.
+
+    Args:
+        view: How things stand.
+        state: The cluster now.
+        actuator: Acts.
+        journal: Where each step is noted.
+        site: Notice, bound, and whether stuck nodes are given back.
+    """
+    if stopped_by(site) is not None:
+        return
+    now = journal.clock()
+    for name, held in sorted(view.held.items()):
+        node = state.by_name.get(name)
+        if node is None or name in view.ambiguous:
+            continue
+        progress = progress_of(
+            node,
+            state.jobs_on(name),
+            since=held.since,
+            longest=timedelta(hours=site.drains.longest_hours),
+            now=now,
+        )
+        is_over = now - held.since >= timedelta(minutes=site.costs.notice_minutes)
+        has_ended = "done" in view.steps.get((held.intent_key, "end_notice"), ())
+        if progress.jobs and held.action == NOTICE and is_over and not has_ended:
+            _step("end_notice", held, node, state, view, actuator=actuator, journal=journal)
+        elif progress.stage == "stuck":
+            _give_up(
+                held, node, progress, state, view, actuator=actuator, journal=journal, site=site
+            )
+
+
+def _give_up(
+    held: Held,
+    node: NodeView,
+    progress: Progress,
+    state: ClusterState,
+    view: LedgerView,
+    *,
+    actuator: Actuator,
+    journal: Journal,
+    site: Site,
+) -> None:
+    text = f"{node.name}: {progress.text}: jobs {', '.join(progress.jobs[:5])}"
+    journal.escalate(f"stuck:{held.intent_key}", why="stuck", text=text, node=node.name)
+    if not site.drains.is_stuck_returned:
+        return
+    outcome = _step("return", held, node, state, view, actuator=actuator, journal=journal)
+    if outcome is not None and outcome.status == "done":
+        journal.released(held.intent_key, node=node.name, why="returned")
+
+
+def _step(
+    step: str,
+    held: Held,
+    node: NodeView,
+    state: ClusterState,
+    view: LedgerView,
+    *,
+    actuator: Actuator,
+    journal: Journal,
+) -> Outcome | None:
+    """Intent, act, result; None where it is done already, out of tries, or not ours to do."""
+    reason = parse_reason(node.reason)
+    before = view.steps.get((held.intent_key, step), ())
+    if reason is None or "done" in before or len(before) >= MOST_TRIES:
+        return None
+    key = journal.step(held, step, node=node, attempt=1 + len(before))
+    if key is None:
+        return None
+    order = Order(action=held.action, expected=node, reason=reason, jobs=state.jobs_on(node.name))
+    try:
+        outcome = actuator.end_notice(order) if step == "end_notice" else actuator.undrain(order)
+    except Exception as error:  # noqa: BLE001 - one node's trouble must not starve the others
+        outcome = Outcome(status="ambiguous", detail=f"{type(error).__name__}: {error}")
+    journal.step_result(key, outcome, node=node.name)
+    return outcome
