@@ -8,10 +8,10 @@ from typing import Final
 
 from remediation.actuators.kill_switch import stopped_by
 from remediation.actuators.protocol import Actuator, Order, Outcome
-from remediation.progress import Progress, progress_of
 from remediation.cluster import ClusterState, NodeView
 from remediation.journal import Journal
 from remediation.ledger_view import Held, LedgerView
+from remediation.progress import Progress, progress_of
 from remediation.reasons import parse_reason
 from remediation.site import Site
 

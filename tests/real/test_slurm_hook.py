@@ -14,12 +14,12 @@ from features.tables import GPU_SCORES, NODE_SCORES
 from remediation.actuators.protocol import Order, Outcome
 from remediation.actuators.slurm import SlurmActuator
 from remediation.actuators.slurm_hostlist import expand_nodes
-from remediation.progress import progress_of
 from remediation.actuators.slurm_run import LocalRunner, Ran
 from remediation.actuators.slurm_state import SlurmCluster
 from remediation.cluster import ClusterState
 from remediation.hook import HookRun, run_once
 from remediation.ledger_sqlite import SqliteLedger
+from remediation.progress import progress_of
 from remediation.reasons import Reason, parse_reason
 from remediation.score_source import FakeScoreSource, PublishedScores
 from remediation.site import Burst, Caps, LevelRule, Site
