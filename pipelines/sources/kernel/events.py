@@ -44,7 +44,7 @@ MARKERS: Final = (
     "NVRM", "Xid (", "allen off", "PCIe Bus Error", "AER:", "Hardware Error", "mce:", "EDAC",
     "Killed process", "blocked for more than", " down", " Down", " DOWN", "LINK_DOWN",
     "Port module", "amdgpu", "NVSwitch", "GPU NVL", "runk ", "Linux version", "-- Boot",
-    "-- Reboot", '"MESSAGE":[', '"MESSAGE" : [',
+    "-- Reboot", '"MESSAGE":[', '"MESSAGE" : [', '"MESSAGE": [',
 )  # fmt: skip
 """One of these is in every line that can report an event or a boot: what a scan looks for."""
 
@@ -57,11 +57,13 @@ _SAYS_XID: Final = re.compile(
     r"\bS?Xid\s*\(|NVRM:\s*S?Xid\b|nvswitch\d*:\s*SXid\b", re.ASCII | re.I
 )
 _NAMES_WITHIN: Final = 300
-_PID: Final = re.compile(r"\bpid=(?P<pid>\d{1,18})\b", re.ASCII)
+_PID: Final = re.compile(r"\bpid='?(?P<pid>\d{1,18})\b", re.ASCII)
 _NAME: Final = re.compile(r"\bname=(?P<name>[^,]{1,200})")
 # Words in any order are looked for by lookaheads from the start: `.*a.*b.*c` on a line that repeats
 # them takes cubic time.
-_OFF_BUS: Final = re.compile(r"\b[Ff]allen off(?: the bus|\s*$)")
+_OFF_BUS: Final = re.compile(
+    r"^(?:(?=.*(?:NVRM|GPU|nvidia|NVIDIA)).*\b|\s*)[Ff]allen off(?: the bus|\s*$)", re.DOTALL
+)
 _GSP: Final = re.compile(
     r"^(?=.*NVRM)(?=.*(?:\bGSP\b|_kgsp))"
     r"(?=.*(?:time ?out|timed out|heartbeat|crash|fail|not respond|error))",
@@ -85,14 +87,19 @@ _EDAC: Final = re.compile(
     r"^(?=.*\bEDAC\b)(?=.*(?:\b[CU]E\b|\b(?:un)?corrected\b))(?=.*(?:error|row|page|memory))"
 )
 _AMD: Final = re.compile(
-    r"^(?=.*\bamdgpu\b)(?=.*(?:\bRAS\b|\bras\b|poison|hardware errors? detected|"
+    r"^(?=.*\bamdgpu\b)(?=.*(?:\bRAS\b|\bras\b|[Pp]oison|hardware errors? detected|"
     r"uncorrectable|ECC error|GPU reset|ring \S+ timeout))"
 )
 _MCE: Final = re.compile(
     r"\bmce: .*(?:machine check|hardware error)|\[Hardware Error\]|\bmachine check events? logged",
     re.IGNORECASE,
 )
-_OOM: Final = re.compile(r"Killed process (?P<pid>\d{1,18}) \((?P<name>[^)]{0,100})\)", re.ASCII)
+# A name may hold brackets, as that of `(sd-pam)` does.
+_OOM: Final = re.compile(
+    r"Killed process (?P<pid>\d{1,18})(?:, UID \d{1,10},)? "
+    r"\((?P<name>.{0,100}?)\)(?=,|\s*$| total-vm)",
+    re.ASCII,
+)
 _HUNG: Final = re.compile(
     r"\btask (?P<name>\S{1,100}):(?P<pid>\d{1,18}) blocked for more than \d+ seconds", re.ASCII
 )
@@ -116,6 +123,41 @@ _FABRIC_NVLINK: Final = re.compile(
 _FABRIC_ERROR: Final = re.compile(r"\[(?:ERROR|CRITICAL)\] \[tid \d{1,12}\].*\bNVSwitch\b")
 
 
+# These programs write down what users typed, which may be what the driver wrote.
+_TYPED: Final = re.compile(
+    r"(?:\S{1,253} )?(?:sudo|su|sshd(?:-session)?|login|crond?|CRON|bash|auditd?|audisp\S{0,20}|"
+    r"polkitd|systemd-logind)(?:\[\d{1,10}\])?: ",
+    re.ASCII,
+)
+
+
+def quotes_users(message: str) -> bool:
+    """Whether a message begins with the tag of a program that writes down what users type.
+
+    Args:
+        message: Text after the time, perhaps with a host before the tag.
+    """
+    return _TYPED.match(message) is not None
+
+
+_XID_START: Final = "NVRM: Xid ("
+
+
+def parts_of(message: str) -> list[str]:
+    """Takes messages apart that ran together in one line, as those of several processors do.
+
+    Args:
+        message: Text after time, host and tag.
+
+    Returns:
+        The text up to the second Xid, up to the third, and so on; mostly the message alone.
+    """
+    first, *others = message.split(_XID_START)
+    if len(others) < 2:
+        return [message]
+    return [first + _XID_START + others[0], *(_XID_START + other for other in others[1:])]
+
+
 def read_event(message: str) -> KernelEvent | None:
     """Understands one message.
 
@@ -128,6 +170,8 @@ def read_event(message: str) -> KernelEvent | None:
     Raises:
         UnreadableXidError: It says Xid or SXid in the driver's manner, but has no code.
     """
+    if quotes_users(message):
+        return None
     xid = _XID.search(message)
     if xid is not None:
         return _xid_event(xid)
@@ -149,7 +193,8 @@ def _xid_event(found: re.Match[str]) -> KernelEvent:
     return KernelEvent(
         kind,
         code=int(found["code"]),
-        pci_bus_id=canonical_pci(found["device"]),
+        # An instance of a GPU (MIG) stands behind its address: `PCI:0000:1b:00 GPU-I:05`.
+        pci_bus_id=canonical_pci(found["device"].strip().partition(" ")[0]),
         pid=int(pid["pid"]) if pid else None,
         process=_process(name["name"]) if name else None,
         severity=_severity(_SEVERITY, told),

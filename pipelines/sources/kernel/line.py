@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from pipelines.sources.kernel.journald import read_entry
+from pipelines.sources.kernel.journald import JSON_WITHIN, read_entry
 from pipelines.sources.local_time import (
     CLOCK_SLACK,
     latest_year,
@@ -34,7 +34,16 @@ _MONTHS: Final = {
 _CLOCK: Final = r"(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
 _DAY: Final = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
 _MONTH: Final = rf"(?P<mon>{'|'.join(_MONTHS)})"
-_OFFSET: Final = r"(?P<off>Z|[ ]?[+-]\d\d:?\d\d|[ ](?:UTC|GMT))?"
+_ZONES: Final = (
+    "ACDT|ACST|ADT|AEDT|AEST|AKDT|AKST|AST|AWST|BST|CAT|CDT|CEST|CET|CST|EAT|EDT|EEST|EET|EST|HKT|"
+    "HST|IDT|IST|JST|KST|MDT|MSK|MST|NDT|NST|NZDT|NZST|PDT|PHT|PKT|PST|SAST|SGT|WAT|WEST|WET|WIB"
+)
+"""Abbreviations that may stand after a time; any other word there (`ERROR`) is none."""
+
+_OFFSET: Final = (
+    r"(?:(?P<off>Z|[ ]?[+-]\d\d:?\d\d|[ ](?:UTC|GMT))"
+    rf"|[ ](?P<zone>{_ZONES})(?=[ \]]|$))?"
+)
 _DATE: Final = r"(?P<y>\d{4})-(?P<n>\d\d)-(?P<d>\d\d)"
 _HOST: Final = r"(?P<host>[A-Za-z0-9][A-Za-z0-9_.-]{0,252})"
 
@@ -44,14 +53,17 @@ _PATTERNS: Final = {
     # fabric manager: [Feb 25 2025 13:59:45], or [2025-02-25 13:59:45]
     "fabric": rf"\[{_MONTH} +(?P<d>\d{{1,2}}) (?P<y>\d{{4}}) {_CLOCK}\] ?",
     "boxed": rf"\[{_DATE}[T ]{_CLOCK}{_OFFSET}\] ?",
-    # since boot: [24128.834365], after a priority in raw rings; [...] where someone cut it out
-    "up": r"(?:<\d{1,3}>)?\[ *(?:(?P<up>\d{1,30}\.\d{1,9})(?:, *[TC]?\d{1,7})?|\.{3})\] ?",
+    # since boot: [24128.834365], after a priority in raw rings, with the time since the last line
+    # (dmesg -d); [...] where someone cut it out
+    "up": r"(?:<\d{1,3}>)?\[ *(?:(?P<up>\d{1,30}\.\d{1,9})(?:, *[TC]?\d{1,7})?"
+    r"(?: *< *[\d.]{1,20}>)?|\.{3})\] ?",
     # ISO 8601, alone (dmesg --time-format=iso, CRI) or before a host (journalctl, rsyslog)
     "iso": rf"(?:<\d{{1,3}}>)?{_DATE}[T ]{_CLOCK}{_OFFSET}(?: |$)",
     # journalctl -o short-full: Tue 2025-01-21 04:41:44 CET
     "full": rf"{_DAY} {_DATE} {_CLOCK}(?: (?P<zone>[A-Z]{{3,5}}|[+-]\d\d))?(?: |$)",
-    # syslog: Dec 31 23:59:01, perhaps after a priority, perhaps with a year
-    "syslog": rf"(?:<\d{{1,3}}>)?{_MONTH} +(?P<d>\d{{1,2}}) (?:(?P<y>\d{{4}}) )?{_CLOCK}:? ",
+    # syslog: Dec 31 23:59:01, perhaps after a priority, perhaps with a year before or after
+    "syslog": rf"(?:<\d{{1,3}}>)?{_MONTH} +(?P<d>\d{{1,2}}) (?:(?P<y>\d{{4}}) )?{_CLOCK}:?[ \t]"
+    r"(?:(?P<late>20\d\d) (?=[A-Za-z]))?",
     # syslog of RFC 5424: <4>1 2025-01-21T04:41:44.5Z n1 kernel - - -
     "rfc5424": rf"<\d{{1,3}}>\d{{1,2}} (?:-|{_DATE}T{_CLOCK}{_OFFSET}) (?:-|{_HOST}) "
     r"\S{1,48} \S{1,128} \S{1,32} (?:-|(?:\[(?:[^\]\\]|\\.){0,900}\]){1,9}) ?\ufeff?",
@@ -62,11 +74,12 @@ _PATTERNS: Final = {
     # /dev/kmsg: priority, sequence, microseconds, flags; message
     "kmsg": r"\d{1,4},\d{1,20},(?P<us>\d{1,19}),[^;]{1,40};",
     # dmesg --decode: kern  :warn  :
-    "decode": r"[a-z0-9]{1,12} *: *[a-z]{1,8} *: ",
+    "decode": r"(?:kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|local\d) *: *"
+    r"(?:emerg|alert|crit|err|warn|notice|info|debug) *: ",
     # container runtime: stdout F
     "stream": r"std(?:out|err) [FP] ",
     # the tag, perhaps after a host: worker4 kernel:
-    "tag": rf"(?:{_HOST} )?(?:kernel(?:\[\d+\])?|(?:kubelet|syslogd?)(?:\[\d+\])?): ",
+    "tag": rf"(?:{_HOST}[ \t]{{1,9}})?(?:kernel|kubelet|syslogd?)(?:\[\d+\])?:[ \t]",
 }
 _COMPILED: Final = {name: re.compile(text, re.ASCII) for name, text in _PATTERNS.items()}
 
@@ -82,6 +95,11 @@ _AFTER_UPPER: Final = _choose("syslog", "full", "klog", "tag")
 _AFTER_LOWER: Final = _choose("tag", "decode", "stream")
 _TAGGED_HOST: Final = re.compile(rf"{_HOST} [A-Za-z0-9_./@-]{{1,128}}(?:\[\d+\])?: ?", re.ASCII)
 _NO_HOST: Final = ("stdout", "stderr")
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]{0,20}[mK]")
+# What tools that gather lines of many nodes or files write before each: `n7: `, `kern.log.1:`
+_GATHERED: Final = re.compile(
+    rf"(?:{_HOST}: +|[\w./-]{{1,200}}:(?:\d{{1,9}}:)?(?! ))(?=[\[<\dA-Z])", re.ASCII
+)
 _MOST_PREFIXES: Final = 8  # a line that goes on like this is no log
 
 
@@ -142,7 +160,10 @@ def split_line(text: str, *, clock: Clock) -> KernelLine:
         >>> line.ts.isoformat(), line.host, line.message
         ('2025-12-31T23:59:01+00:00', 'n1', 'NVRM: loading')
     """
-    entry = read_entry(text) if text.startswith("{") else None
+    text = text.lstrip("\0")  # what a file is filled up with after a crash
+    if "\x1b" in text:
+        text = _COLOUR.sub("", text)
+    entry = read_entry(text) if "{" in text[:JSON_WITHIN] else None
     if entry is None:
         return _split_text(text[:TEXT_LENGTH], clock, text)
     # The entry's message stands for the line: rules that look for words must find them, also where
@@ -180,6 +201,10 @@ def _split_text(text: str, clock: Clock, whole: str) -> KernelLine:
     since_boot: timedelta | None = None
     host: str | None = None
     rest = text.strip()
+    gathered = _GATHERED.match(rest) if _prefix(rest) is None else None
+    after = rest[gathered.end() :] if gathered is not None else ""
+    if gathered is not None and (after.startswith("NVRM: ") or _tells_time(_prefix(after))):
+        host, rest = gathered["host"], after
     for _ in range(_MOST_PREFIXES):
         found = _prefix(rest)
         if found is None:
@@ -213,6 +238,10 @@ def _prefix(rest: str) -> re.Match[str] | None:
         if found is not None:
             return found
     return None
+
+
+def _tells_time(found: re.Match[str] | None) -> bool:
+    return found is not None and any(found.groupdict().get(key) for key in ("h", "up", "epoch"))
 
 
 def _is_host(text: str) -> bool:
@@ -259,7 +288,7 @@ def _calendar_time(parts: dict[str, str | None], clock: Clock, micros: int) -> d
     month = _MONTHS.get(parts.get("mon") or "") or int(parts.get("n") or 0)
     day = int(parts["d"] or 0)
     time = (int(parts["h"] or 0), int(parts["m"] or 0), int(parts["s"] or 0))
-    year = parts.get("y")
+    year = parts.get("y") or parts.get("late")
     if year is None:
         return latest_year(
             (month, day), time, micros=micros, zone=clock.zone, read_until=clock.read_until

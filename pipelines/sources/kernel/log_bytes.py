@@ -21,6 +21,7 @@ _GZIP: Final = b"\x1f\x8b"
 _XZ: Final = b"\xfd7zXZ\x00"
 _BZIP2: Final = b"BZh"
 _ZSTANDARD: Final = b"\x28\xb5\x2f\xfd"
+_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")  # what PowerShell writes for `>`
 
 
 class BrokenLogError(Exception):
@@ -57,7 +58,7 @@ def read_blocks(path: Path, *, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes
 
 
 def _opened(file: io.FileIO, magic: bytes) -> Any:
-    """The file, unpacked; what unpacks is loaded when it is needed, as most logs are plain."""
+    """The file, unpacked and in UTF-8; modules for it are loaded late, as most logs are plain."""
     file.seek(0)
     if magic.startswith(_GZIP):
         import gzip
@@ -76,6 +77,10 @@ def _opened(file: io.FileIO, magic: bytes) -> Any:
         import pyarrow as pa
 
         return pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
+    if magic.startswith(_UTF_16):
+        import codecs
+
+        return codecs.EncodedFile(file, "utf-8", "utf-16", errors="replace")
     return file
 
 

@@ -5,11 +5,17 @@ Frames are not known here (`kernel.log` makes them), so that a scan runs in a sm
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from pipelines.sources.kernel.events import MARKERS, KernelEvent, UnreadableXidError, read_event
+from pipelines.sources.kernel.events import (
+    MARKERS,
+    KernelEvent,
+    UnreadableXidError,
+    parts_of,
+    read_event,
+)
 from pipelines.sources.kernel.journald import EVERY_ENTRY_OF_BOOT
 from pipelines.sources.kernel.line import TEXT_LENGTH, Clock, KernelLine, split_line
 from pipelines.sources.kernel.quick import quick_line, quick_xid
@@ -75,6 +81,7 @@ class KernelReader:
         self._notice_at = 0
         self._number = 0  # of the last marked line
         self._torn: KernelLine | None = None  # an Xid line that may go on in the next one
+        self._lost_at = -2  # number of the last line that told of a lost device
         self._losses: dict[tuple[str | None, str | None], tuple[int, datetime | None]] = {}
 
     def finish(self) -> None:
@@ -204,6 +211,10 @@ class KernelReader:
         if self._notice and _NOTICE_PART.search(line.message):
             self._notice.append(line)
             return
+        parts = parts_of(line.message)
+        if len(parts) > 1:
+            self._take_parts(line, parts)
+            return
         try:
             event = quick_xid(line.message) or read_event(line.message)
         except UnreadableXidError:
@@ -218,11 +229,25 @@ class KernelReader:
         else:
             self._take_event(line, event)
 
+    def _take_parts(self, line: KernelLine, parts: Sequence[str]) -> None:
+        """Several Xids in one line; it counts once, and is refused where one cannot be read."""
+        events = [_event_of(replace(line, message=part)) for part in parts]
+        if None in events:
+            self._refuse(UNREADABLE, line.text)
+        else:
+            self.fates.parsed += 1
+        for event in events:
+            if event is not None:
+                self._emit_noted(line, event)
+
     def _take_event(self, line: KernelLine, event: KernelEvent) -> None:
+        self._emit_noted(line, event)
+        self.fates.parsed += 1
+
+    def _emit_noted(self, line: KernelLine, event: KernelEvent) -> None:
         if event.kind == "xid" and event.code == _OFF_BUS_XID:
             self._note_loss(line.host, event.pci_bus_id, self._number, line.ts)
         self._emit(line, event)
-        self.fates.parsed += 1
 
     def _lose(self, line: KernelLine, event: KernelEvent, number: int) -> None:
         """One event per loss, however many lines the driver writes about it."""
@@ -249,11 +274,14 @@ class KernelReader:
     ) -> None:
         # A line that names no device may be about any that the host has just lost.
         self._losses[host, device] = self._losses[host, None] = (number, ts)
+        self._lost_at = number
 
     def _is_known_loss(
         self, host: str | None, device: str | None, number: int, ts: datetime | None
     ) -> bool:
         """Whether the host's device was lost a moment ago."""
+        if host is None and device is None and ts is None and number - self._lost_at == 1:
+            return True  # the end of a line that a terminal wrapped
         if (host, device) not in self._losses:
             return False
         at, before = self._losses[host, device]

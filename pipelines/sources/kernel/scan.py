@@ -32,7 +32,7 @@ class FoundLine:
 
     Attributes:
         number: Lines before it.
-        raw: Its first `LINE_BYTES`, without the newline.
+        raw: Its first `LINE_BYTES`, without the newline, and without NULs before them.
         is_marked: Whether it holds a marker; otherwise it was asked for, lacks the bytes that
             every line should hold, or is a probe.
     """
@@ -155,7 +155,7 @@ class LineScan:
             self.n_lines += int(np.count_nonzero(is_newline[counted:place]))
             counted = place
             stop = block.index(b"\n", place)
-            self._hand_over(self.n_lines, block[place : min(stop, place + LINE_BYTES)])
+            self._hand_over(self.n_lines, _line_start(block[place:stop]))
             at = stop + 1
             probe = None if place == probe else probe
             if every != self.every_line_holds:  # the line has changed what is looked for
@@ -220,7 +220,7 @@ class LineScan:
             at = stop
 
     def _is_wanted(self, line: bytes, block: bytes, at: int, end: int) -> bool:
-        return self._is_marked(line[:LINE_BYTES]) or self._lacks(block, at, end)
+        return self._is_marked(_line_start(line)) or self._lacks(block, at, end)
 
     def _block_may_match(self, block: bytes) -> bool:
         """Whether a marker is in a block; an error costs less than a look at so many bytes."""
@@ -252,7 +252,9 @@ class LineScan:
         if not every:
             return False
         lines = block[at : end - 1].split(b"\n")
-        return any(line.find(every, 0, LINE_BYTES) < 0 for line in lines)
+        return any(
+            line.find(every, 0, LINE_BYTES) < 0 and every not in _line_start(line) for line in lines
+        )
 
     def _hand_over(self, number: int, raw: bytes) -> None:
         found = FoundLine(number, raw, self._is_marked(raw))
@@ -264,6 +266,8 @@ class LineScan:
         self._is_open_probe, self._is_next_probe = self._is_next_probe, False
 
     def _go_on(self, part: bytes) -> None:
+        if not self._n_open:
+            part = _line_start(part)
         if self._open is not None and self._n_open < LINE_BYTES:
             self._open.append(part[: LINE_BYTES - self._n_open])
             self._n_open += len(self._open[-1])
@@ -286,6 +290,11 @@ class LineScan:
         places = self._is_newline[: len(block)]
         np.equal(np.frombuffer(block, np.uint8), _NEWLINE, out=places)
         return places
+
+
+def _line_start(line: bytes) -> bytes:
+    """The bytes of a line that are looked at, past those a file is filled up with after a crash."""
+    return line.lstrip(b"\0")[:LINE_BYTES] if line[:1] == b"\0" else line[:LINE_BYTES]
 
 
 def _middle(block: bytes, at: int, end: int) -> int:

@@ -24,7 +24,22 @@ PER_INSTANCE: Final = frozenset(
 """Metrics that DCGM gives per MIG instance: no instance's value says anything of the GPU."""
 
 BLANK_WORDS: Final = frozenset(
-    {"n/a", "[n/a]", "error", "err!", "none", "null", "nil", "unknown", "[unknown", "[not", "not"}
+    {
+        "n/a",
+        "[n/a]",
+        "error",
+        "err!",
+        "none",
+        "null",
+        "nil",
+        "<nil>",
+        "-",
+        "insufficient",
+        "unknown",
+        "[unknown",
+        "[not",
+        "not",
+    }
 )
 """First words of what stands where a number should, where a field has no value."""
 
@@ -50,7 +65,7 @@ class ExporterName:
 
 
 _OTHER_UNITS: Final = {
-    "W": {"mw": 1e-3, "w": 1.0, "watts": 1.0, "milliwatts": 1e-3},
+    "W": {"mw": 1e-3, "w": 1.0, "kw": 1e3, "watts": 1.0, "milliwatts": 1e-3},
     "J": {"mj": 1e-3, "j": 1.0, "kj": 1e3, "joules": 1.0, "millijoules": 1e-3},
     "us": {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6},
     "MiB": {"b": 2.0**-20, "bytes": 2.0**-20, "kib": 2.0**-10, "mib": 1.0, "gib": 1024.0},
@@ -64,12 +79,17 @@ def exporter_name(name: str) -> ExporterName | None:
     """Looks a metric name up, in any case.
 
     Args:
-        name: Name in the exposition.
+        name: Name in the exposition; OpenMetrics writes `_total` behind that of a counter.
 
     Returns:
         What it stands for, or None for a field the project does not use.
+
+    Example:
+        >>> exporter_name("DCGM_FI_DEV_PCIE_REPLAY_COUNTER_total").metric.column
+        'pcie_replay_count'
     """
-    return _BY_NAME.get(name.lower())
+    key = name.lower()
+    return _BY_NAME.get(key) or _BY_NAME.get(key.removesuffix("_total"))
 
 
 def stated_scale(metric: Metric, unit: str) -> float | None:

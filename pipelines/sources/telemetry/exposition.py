@@ -2,6 +2,24 @@ r"""One line of exposition text: Prometheus text format 0.0.4 and OpenMetrics 1.
 
 Whole pages at speed are the business of `telemetry.exposition_scan`; what a metric means is not
 known here.
+
+Samples are those that prometheus_client's parsers give, but for the following, which is kept:
+
+- Names stand as in the text; it writes `_total` behind those of text-format counters without it.
+- A bad line is refused alone, with its rule; it gives up the whole page. Rules of OpenMetrics about
+  families (names that clash, groups that come apart, values that a type forbids) refuse nothing
+  here: the readings themselves are sound.
+- Digits and blanks are those of ASCII, and names those of the format; it takes any that Python
+  does, and in front of braces any text at all for a name.
+- Times of text format are whole milliseconds, and nothing follows them: it also takes `2e3` and
+  `Inf`, and the last word of a longer line, so that it reads an exemplar's value as a time.
+- Times beyond 64 bits of nanoseconds are `exposition_page.BEYOND`, those of more than 20 digits
+  refused.
+- Of OpenMetrics it drops whatever letter comes after the braces (`m{}12` is 2 there), overlooks
+  quotes and a sign in a time (`1.+5`), and leaves out repeats of a series at one time; none of that
+  is done here. Blanks around a line are no part of a name.
+- In help texts `\"` is a quote in either format.
+- Native histograms, which stand in braces, are refused: no GPU exporter has any.
 """
 
 import re

@@ -178,6 +178,15 @@ def _is_blank(c):
 
 
 @njit(cache=True, nogil=True)
+def _line_begin(buffer, at, size):
+    """Where a line says something; carriage returns may stand before it, too."""
+    i = at
+    while i < size and _is_blank(buffer[i]):
+        i += 1
+    return i
+
+
+@njit(cache=True, nogil=True)
 def _is_letter(c):
     """Letters of metric names, underscore and colon among them."""
     return 65 <= c <= 90 or 97 <= c <= 122 or c in (95, 58)
@@ -346,10 +355,10 @@ def scan(buffer, memory, time_limit, time_scale, out, counts):
             counts[PLACE] = at
             return False
         counts[N_LINES] += 1
-        i = _after_blanks(buffer, at, size)
-        if _is_at_end(buffer, i, size):
+        i = _line_begin(buffer, at, size)
+        if i >= size or buffer[i] == _LF:
             counts[N_PLAIN] += 1
-            end = _line_end(buffer, i, size)
+            end = i
         elif buffer[i] == _HASH:
             entry, end = _comment(buffer, i, size, arena, starts, lengths, table, state, successors)
             k = counts[N_COMMENTS]

@@ -13,6 +13,7 @@ _UUID: Final = re.compile(
     r"(?:gpu-)?(?P<hex>[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|[0-9a-f]{32})",
     re.ASCII | re.IGNORECASE,
 )
+_CANONICAL: Final = re.compile(r"GPU-[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII)
 _GROUPS: Final = (8, 12, 16, 20)  # where the dashes of a UUID stand among its digits
 _MIG: Final = re.compile(r"mig-(?P<gpu>gpu-[0-9a-z-]+)/\d+(?:/\d+)?", re.ASCII | re.IGNORECASE)
 _NOTHING: Final = frozenset({"none", "null", "nil"})
@@ -36,6 +37,8 @@ def canonical_gpu_uuid(text: str, *, parents: Mapping[str, str] | None = None) -
         >>> canonical_gpu_uuid("MIG-GPU-c0b5694b-2b5d-6b20-f903-558341437f6b/1/0")
         'GPU-c0b5694b-2b5d-6b20-f903-558341437f6b'
     """
+    if _CANONICAL.fullmatch(text):
+        return text
     bare = text.strip()
     if UNKNOWN.fullmatch(bare) or bare.strip("[]").lower() in _NOTHING:
         return None

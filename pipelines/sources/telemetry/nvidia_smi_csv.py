@@ -24,6 +24,7 @@ from pipelines.sources.telemetry.gpu_identity import canonical_gpu_uuid
 from pipelines.sources.telemetry.rows import TELEMETRY
 from pipelines.sources.telemetry.smi_fields import (
     FAILED,
+    FIRST_YEAR,
     LOST,
     METRIC_BY_FIELD,
     QUERY_FIELDS,
@@ -184,6 +185,9 @@ class _Reader:
         ts = self._ts if place is None else _timestamp(cells[place], self._zone)
         if ts is None:
             self._tally.quarantined("timestamp is not YYYY/MM/DD HH:MM:SS.mmm", line)
+            return
+        if ts.year < FIRST_YEAR:
+            self._tally.quarantined(f"timestamp is before {FIRST_YEAR}", line)
             return
         self._rows.settle(ts)
         pci = canonical_pci(_cell(cells, header, "pci.bus_id"))

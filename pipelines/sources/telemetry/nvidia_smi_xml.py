@@ -22,7 +22,7 @@ from pipelines.sources.result import ReadTally, SourceResult
 from pipelines.sources.telemetry.gpu_identity import canonical_gpu_uuid
 from pipelines.sources.telemetry.rows import TELEMETRY
 from pipelines.sources.telemetry.smi_elements import readings_of
-from pipelines.sources.telemetry.smi_fields import FAILED, LOST
+from pipelines.sources.telemetry.smi_fields import FAILED, FIRST_YEAR, LOST
 from pipelines.sources.telemetry.smi_rows import SmiRows
 
 SOURCE: Final = "nvidia_smi_xml"
@@ -35,6 +35,10 @@ _TIMESTAMP: Final = re.compile(
 _MONTHS: Final = (
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 )  # fmt: skip
+# Names of processes stand in a report as they are: with control characters, which XML has no
+# place for, and with an ampersand, which would begin an entity.
+_NO_XML: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_BARE_AMPERSAND: Final = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9A-Fa-f]{1,6});)")
 _DEEPEST: Final = 64  # reports are eight deep
 _SKIPPED: Final = frozenset({"processes", "accounted_processes", "supported_clocks"})
 """Elements of a GPU that say nothing of its health and make up most of a report."""
@@ -63,6 +67,7 @@ class _Report:
 
     def parse(self, text: str) -> str | None:
         """Parses a report; what is wrong with it, the GPUs before that are kept."""
+        text = _BARE_AMPERSAND.sub("&amp;", _NO_XML.sub("\ufffd", text))
         try:
             self._parser.Parse(text.encode("utf-8", errors="replace"), True)  # noqa: FBT003
         except expat.ExpatError as error:
@@ -280,4 +285,4 @@ def _timestamp(text: str, zone: ZoneInfo) -> datetime | None:
     month = _MONTHS.index(found[1]) + 1
     day, hour, minute, second, year = (int(found[at]) for at in range(2, 7))
     local = wall_clock((year, month, day), (hour, minute, second), micros=0)
-    return None if local is None else to_utc(local, zone)
+    return None if local is None or local.year < FIRST_YEAR else to_utc(local, zone)

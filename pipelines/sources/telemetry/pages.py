@@ -45,8 +45,8 @@ from pipelines.sources.telemetry.series import (
     Series,
 )
 from pipelines.sources.telemetry.sightings import (
+    SIGHTS,
     Reading,
-    Sight,
     build_coverage,
     build_inventory,
     microseconds,
@@ -179,22 +179,21 @@ class PageBatch:
             `raw/inventory` and `raw/coverage`; the account of every page.
         """
         samples = self._samples()
-        series = self._series.columns(self._scanner.symbols.labels)[:, samples.labels]
+        series = self._series.columns(self._scanner.symbols.labels)
         codes = self._names.codes(self._scanner.symbols.names)[samples.name]
         fate = self._first_fate(samples, codes, series)
         is_seen = np.flatnonzero(fate == PARSED)
-        gpu = series[0][is_seen]
-        rows, first = self._rows(samples, gpu, is_seen)
-        seen = self._seen(samples, series[:, is_seen], is_seen, rows=rows, first=first)
+        rows, first = self._rows(samples, series[0][samples.labels[is_seen]], is_seen)
+        seen = self._seen(samples, series, is_seen, rows=rows, first=first)
         has_value = codes[is_seen] >= 0
         read = is_seen[has_value]
         readings = Readings(
             rows[has_value],
             codes[read],
-            series[5][read],
+            series[5][samples.labels[read]],
             samples.value[read],
             self._scales(codes)[read],
-            series[6][read] > 0,
+            series[6][samples.labels[read]] > 0,
         )
         columns, fate[read] = build_matrix(readings, self._names.fields, n_rows=first.size)
         accounts = self._accounts(samples, codes, fate)
@@ -237,13 +236,14 @@ class PageBatch:
     def _first_fate(self, samples: _Samples, codes: Ints, series: Ints) -> Ints:
         """What becomes of each sample by its name, labels and time; values are not looked at."""
         per_instance = np.append(self._names.per_instance(), np.zeros(3, np.bool_))
-        gpu = series[0]
+        gpu = series[0][samples.labels]
+        is_instance = series[6][samples.labels] > 0
         rules = [
             (codes == AMBIGUOUS, _IS_AMBIGUOUS),
             ((codes < 0) & (codes != IDENTITY), SKIPPED),
             (gpu == UNKNOWN, _NO_UUID),
             (gpu == NO_PARENT, _NO_GPU),
-            ((series[6] > 0) & per_instance[codes], SKIPPED),
+            (is_instance & per_instance[codes], SKIPPED),
             (samples.ts_us == BEYOND, _NO_YEAR),
             (samples.ts_us < _FIRST_US, _TOO_OLD),
         ]
@@ -260,23 +260,28 @@ class PageBatch:
 
     def _seen(
         self, samples: _Samples, series: Ints, at: Ints, *, rows: Ints, first: Ints
-    ) -> list[Sight]:
-        """One sight per GPU and moment: who and where it was."""
-        said, texts = series[1], self._series
+    ) -> pl.DataFrame:
+        """One sight per GPU and moment: who and where it was, in the columns of `SIGHTS`."""
+        # Most samples of a row have the labels of its first, and then tell nothing more.
+        tells = samples.labels[at] != samples.labels[first][rows]
+        tells[np.searchsorted(at, first)] = True
+        rows, at = rows[tells], at[tells]
+        gpu, said, slot, pci, model = series[:5, samples.labels[at]]
+        texts = self._series
         nodes = [texts.nodes.number(entry.node) for entry in self._entries]
         of_page = np.array(nodes, np.int64)[samples.entry[at]]
         one, other = (of_page, said) if self._node_from == "file_name" else (said, of_page)
         node = np.where(one >= 0, one, other)
         columns = (
-            samples.entry[first].tolist(),
-            samples.ts_us[first].tolist(),
-            _looked_up(texts.gpus.texts, first_known(rows, series[0], first.size)),
+            samples.entry[first],
+            samples.ts_us[first],
+            _looked_up(texts.gpus.texts, first_known(rows, gpu, first.size)),
             _looked_up(texts.nodes.texts, first_known(rows, node, first.size)),
-            _looked_up(_INDICES, first_known(rows, series[2], first.size)),
-            _looked_up(texts.pci.texts, first_known(rows, series[3], first.size)),
-            _looked_up(texts.models.texts, first_known(rows, series[4], first.size)),
+            _looked_up(_INDICES, first_known(rows, slot, first.size)),
+            _looked_up(texts.pci.texts, first_known(rows, pci, first.size)),
+            _looked_up(texts.models.texts, first_known(rows, model, first.size)),
         )
-        return [Sight(*row) for row in zip(*columns, strict=True)]
+        return pl.DataFrame(dict(zip(SIGHTS, columns, strict=True)), SIGHTS)
 
     def _scales(self, codes: Ints) -> npt.NDArray[np.float64]:
         """Factor per sample: the field's own, or what the page states above it."""
@@ -351,7 +356,7 @@ class PageBatch:
         }[fate]
 
     def _tables(
-        self, seen: list[Sight], columns: dict[str, npt.NDArray[np.float64]]
+        self, seen: pl.DataFrame, columns: dict[str, npt.NDArray[np.float64]]
     ) -> dict[str, pl.DataFrame]:
         about: dict[str, Any] = {
             "source": self._dialect.source,

@@ -4,7 +4,7 @@ Formats and field names are not known here; duplicates of whole rows are left to
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -17,7 +17,6 @@ from features.contracts import UTC_TIME
 from features.raw_tables import RAW_GPU_TELEMETRY
 from features.telemetry_metrics import METRICS, Metric
 from pipelines.sources.result import as_table
-from pipelines.sources.telemetry.sightings import Sight
 
 TELEMETRY: Final = RAW_GPU_TELEMETRY.asset_key
 
@@ -90,7 +89,7 @@ class TelemetryRows:
 
 
 def telemetry_frame(
-    sights: Sequence[Sight],
+    sights: pl.DataFrame,
     columns: Mapping[str, npt.NDArray[np.float64]],
     *,
     source: str,
@@ -99,7 +98,7 @@ def telemetry_frame(
     """Puts sights and columns of readings together.
 
     Args:
-        sights: Who and where, one per row.
+        sights: Who and where, one per row, in the columns of `SIGHTS`.
         columns: Values by metric column, one per row; NaN: unknown.
         source: Kind of source.
         ingested_at: When it was read, UTC.
@@ -107,20 +106,16 @@ def telemetry_frame(
     Returns:
         `raw/gpu_telemetry`; metrics without a column are null.
     """
-    told = [
-        pl.Series("gpu_uuid", [sight.gpu_uuid for sight in sights], pl.String),
-        pl.Series("ts", [sight.ts_us for sight in sights], pl.Int64),
-        pl.Series("node", [sight.node for sight in sights], pl.String),
-        pl.Series("gpu_index", [sight.slot for sight in sights], pl.String),
-        *(pl.Series(name, values) for name, values in columns.items()),
-    ]
     about = {
         "source": pl.lit(source).alias("source"),
         "ingested_at": pl.lit(ingested_at, UTC_TIME).alias("ingested_at"),
     }
-    known = {series.name for series in told}
+    told = sights.select("gpu_uuid", "ts", "node", gpu_index="slot").with_columns(
+        pl.Series(name, values) for name, values in columns.items()
+    )
+    known = set(told.columns)
     # One query for all columns: each by itself would take longer than reading a page.
-    return pl.DataFrame(told).select(
+    return told.select(
         about.get(name) if name in about else (_TAKEN if name in known else _ABSENT)[name]
         for name in _ABSENT
     )

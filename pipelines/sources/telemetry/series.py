@@ -86,11 +86,17 @@ class Names:
         known = self._field_of.get(key)
         if known is None:
             found = self._dialect.lookup(name)
-            known = SKIPPED if found is None else len(self.fields)
-            if found is not None:
-                self.fields.append(found)
+            known = SKIPPED if found is None else self._number_of(found)
             self._field_of[key] = known
         return known
+
+    def _number_of(self, found: ExporterName) -> int:
+        """Its number; spellings of one name share it, so that a help text speaks of all."""
+        for number, field in enumerate(self.fields):
+            if field is found:
+                return number
+        self.fields.append(found)
+        return len(self.fields) - 1
 
     def _code(self, name: str) -> int:
         code = self.field_of(name)
@@ -116,6 +122,7 @@ class Series:
         self.models = Numbered()
         self.parts = Numbered()
         self._rows: list[tuple[int, ...]] = []
+        self._pci_numbers: dict[str, int] = {}  # as written: nodes of a kind share their addresses
         self._plans: dict[tuple[str, ...], tuple[tuple[str, ...], ...]] = {}
 
     def columns(self, labels: list[Mapping[str, str] | None]) -> Ints:
@@ -129,9 +136,9 @@ class Series:
         return np.array(rows, np.int64).T
 
     def _row(self, block: Mapping[str, str]) -> tuple[int, ...]:
-        uuid, node, index, pci, model, link, instance = (
-            next((block[key] for key in keys if block[key]), "") for keys in self._keys(block)
-        )
+        uuid, node, index, pci, model, link, instance = [
+            _first_told(block, keys) if keys else "" for keys in self._keys(block)
+        ]
         gpu = self.gpus.number(canonical_gpu_uuid(uuid))
         if gpu == UNKNOWN and uuid[:4].lower() == "mig-":
             gpu = NO_PARENT
@@ -140,11 +147,18 @@ class Series:
             gpu,
             self.nodes.number(node),
             int(index) if is_index else UNKNOWN,
-            self.pci.number(canonical_pci(pci) if pci else None),
+            self._pci_number(pci),
             self.models.number(model),
             self.parts.number(link),
             int(bool(instance)),
         )
+
+    def _pci_number(self, text: str) -> int:
+        number = self._pci_numbers.get(text)
+        if number is None:
+            number = self.pci.number(canonical_pci(text) if text else None)
+            self._pci_numbers[text] = number
+        return number
 
     def _keys(self, block: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
         """For each thing wanted the labels that may tell it; the same for most blocks."""
@@ -157,3 +171,11 @@ class Series:
             )
             self._plans[keys] = plan
         return plan
+
+
+def _first_told(block: Mapping[str, str], keys: tuple[str, ...]) -> str:
+    for key in keys:
+        text = block[key]
+        if text:
+            return text
+    return ""

@@ -3,10 +3,10 @@
 Readings are not looked at.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import polars as pl
 
@@ -36,26 +36,28 @@ class Reading:
     is_readable: bool = True
 
 
-class Sight(NamedTuple):
-    """A GPU seen at a moment.
+Sight = tuple[int, int, str, str | None, str | None, str | None, str | None]
+"""A GPU seen at a moment, in the columns of `SIGHTS`."""
 
-    Attributes:
-        reading: Place of the reading among those of the chunk.
-        ts_us: When, in microseconds since 1970.
-        gpu_uuid: The GPU.
-        node: Where; None where nobody knows.
-        slot: Slot or index on the node.
-        pci_bus_id: Address.
-        model: Product name.
-    """
+SIGHTS: Final = pl.Schema(
+    {
+        "reading": pl.Int64(),  # place of the reading among those of the chunk
+        "ts": pl.Int64(),  # microseconds since 1970
+        "gpu_uuid": pl.String(),
+        "node": pl.String(),  # null where nobody knows
+        "slot": pl.String(),  # slot or index on the node
+        "pci_bus_id": pl.String(),
+        "model": pl.String(),
+    }
+)
+"""Columns of a frame of sights."""
 
-    reading: int
-    ts_us: int
-    gpu_uuid: str
-    node: str | None
-    slot: str | None
-    pci_bus_id: str | None
-    model: str | None
+_SPANS: Final = {
+    name: pl.Int64() if dtype == UTC_TIME else dtype
+    for name, dtype in RAW_COVERAGE.schema.items()
+    if name not in ("source", "ingested_at")
+}
+_PLACE: Final = ("gpu_uuid", "node", "slot", "pci_bus_id", "model")
 
 
 def microseconds(ts: datetime) -> int:
@@ -63,35 +65,30 @@ def microseconds(ts: datetime) -> int:
     return (ts - _EPOCH) // _MICROSECOND
 
 
-def build_inventory(sights: Iterable[Sight], *, source: str, ingested_at: datetime) -> pl.DataFrame:
+def build_inventory(sights: pl.DataFrame, *, source: str, ingested_at: datetime) -> pl.DataFrame:
     """Where GPUs were seen: per reading the first and last sight of each GPU in each place.
 
     Args:
-        sights: What was seen, in any order of time.
+        sights: What was seen, in any order of time, in the columns of `SIGHTS`.
         source: Kind of source.
         ingested_at: When it was read, UTC.
 
     Returns:
         `raw/inventory`. A GPU whose node nobody knows has no row.
     """
-    spans: dict[tuple[Any, ...], tuple[int, int]] = {}
-    for reading, ts_us, *place in sights:
-        if place[1] is None:
-            continue
-        key = (reading, *place)
-        first, last = spans.get(key, (ts_us, ts_us))
-        spans[key] = (min(first, ts_us), max(last, ts_us))
-    rows = [
-        (ts_us, *key[1:])
-        for key, (first, last) in spans.items()
-        for ts_us in ((first,) if first == last else (first, last))
-    ]
+    spans = (
+        sights.filter(pl.col("node").is_not_null())
+        .group_by("reading", *_PLACE, maintain_order=True)
+        .agg(pl.col("ts").min().alias("first"), pl.col("ts").max().alias("last"))
+    )
+    ends = pl.concat_list("first", "last").list.unique(maintain_order=True)
+    rows = spans.with_columns(ts=ends).explode("ts")
     return _frame(RAW_INVENTORY, rows, source=source, ingested_at=ingested_at)
 
 
 def build_coverage(
     readings: Sequence[Reading],
-    sights: Iterable[Sight],
+    sights: pl.DataFrame,
     *,
     source: str,
     ingested_at: datetime,
@@ -102,7 +99,7 @@ def build_coverage(
 
     Args:
         readings: The readings.
-        sights: What was seen in them.
+        sights: What was seen in them, in the columns of `SIGHTS`.
         source: Kind of source.
         ingested_at: When they were read, UTC.
         site: Name of the site, for a reading that names neither node nor GPU.
@@ -112,12 +109,16 @@ def build_coverage(
         `raw/coverage`: per reading the nodes that its rows are of, else the node it is of; GPUs
         where no node is known; else the site.
     """
+    is_of_node = pl.col("node").is_not_null()
+    told = sights.group_by(
+        "reading",
+        pl.when(is_of_node).then(pl.lit("node")).otherwise(pl.lit("gpu")).alias("kind"),
+        pl.when(is_of_node).then("node").otherwise("gpu_uuid").alias("id"),
+        maintain_order=True,
+    ).agg(pl.col("ts").min().alias("first"), pl.col("ts").max().alias("last"))
     named: list[dict[tuple[str, str], tuple[int, int]]] = [{} for _ in readings]
-    for sight in sights:
-        entity = ("node", sight.node) if sight.node else ("gpu", sight.gpu_uuid)
-        spans = named[sight.reading]
-        first, last = spans.get(entity, (sight.ts_us, sight.ts_us))
-        spans[entity] = (min(first, sight.ts_us), max(last, sight.ts_us))
+    for number, kind, entity, first, last in told.iter_rows():
+        named[number][kind, entity] = (first, last)
     rows: list[tuple[Any, ...]] = []
     for reading, spans in zip(readings, named, strict=True):
         span = (microseconds(reading.start), microseconds(reading.end))
@@ -127,26 +128,19 @@ def build_coverage(
         elif reading.is_readable and site and not spans:
             spans["site", site] = span
         rows += [(*entity, *times, every_s, reading.origin) for entity, times in spans.items()]
-    return _frame(RAW_COVERAGE, rows, source=source, ingested_at=ingested_at)
+    frame = pl.DataFrame(rows, _SPANS, orient="row")
+    return _frame(RAW_COVERAGE, frame, source=source, ingested_at=ingested_at)
 
 
 def _frame(
-    contract: TableContract, rows: list[tuple[Any, ...]], *, source: str, ingested_at: datetime
+    contract: TableContract, rows: pl.DataFrame, *, source: str, ingested_at: datetime
 ) -> pl.DataFrame:
-    """Rows of all columns but the two last, times as microseconds, to a contract's frame."""
-    if not rows:
-        return contract.empty()
+    """All columns but the two last, times as microseconds, to a contract's frame."""
     about = {
         "source": pl.lit(source).alias("source"),
         "ingested_at": pl.lit(ingested_at, UTC_TIME).alias("ingested_at"),
     }
-    names = [name for name in contract.schema.names() if name not in about]
-    kinds = {name: contract.schema[name] for name in names}
-    told = [
-        pl.Series(name, values, pl.Int64 if kinds[name] == UTC_TIME else kinds[name])
-        for name, values in zip(names, map(list, zip(*rows, strict=True)), strict=True)
-    ]
-    return pl.DataFrame(told).select(
+    return rows.select(
         about[name] if name in about else pl.col(name).cast(dtype)
         for name, dtype in contract.schema.items()
     )

@@ -76,6 +76,9 @@ FAILED: Final = re.compile(
 )
 """What says that nvidia-smi itself could not work: nothing is known of any GPU."""
 
+FIRST_YEAR: Final = 2000
+"""Earlier times are those of a clock that was never set."""
+
 _NUMBER: Final = re.compile(
     r"(?P<number>[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?: ?(?P<unit>[^\d\s].*))?",
     re.ASCII | re.IGNORECASE,
@@ -92,9 +95,16 @@ _RECOVERY: Final = {
 _SCALES: Final = {
     "W": {"mw": 1e-3, "w": 1.0, "kw": 1e3},
     "MHz": {"khz": 1e-3, "mhz": 1.0, "ghz": 1e3, "hz": 1e-6},
-    "MiB": {"b": 2.0**-20, "kib": 2.0**-10, "mib": 1.0, "gib": 1024.0, "tib": 1024.0**2},
+    # Drivers before 319 write MB for MiB.
+    "MiB": {"b": 2.0**-20, "kib": 2.0**-10, "mib": 1.0, "mb": 1.0, "gib": 1024.0, "tib": 1024.0**2},
     "us": {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6},
+    "degC": {"c": 1.0, "\N{DEGREE SIGN}c": 1.0},
+    "%": {"%": 1.0},
+    "lanes": {"x": 1.0},
+    "banks": {"bank(s)": 1.0},
 }
+"""Factors by unit; what follows a number and is none of these (`F`, the `,5 %` of a decimal comma)
+makes it unreadable."""
 
 
 def smi_value(text: str, metric: Metric, *, stated_unit: str = "") -> float | str | None:
@@ -110,8 +120,10 @@ def smi_value(text: str, metric: Metric, *, stated_unit: str = "") -> float | st
     """
     bare = text.strip()
     word = _word_value(bare, metric)
-    if word is not None or UNKNOWN.fullmatch(bare):
-        return word
+    if word is not None:
+        return word if is_value(metric, word) else None
+    if UNKNOWN.fullmatch(bare):
+        return None
     found = _NUMBER.fullmatch(bare)
     if found is None:
         return "is not a number"
@@ -119,20 +131,22 @@ def smi_value(text: str, metric: Metric, *, stated_unit: str = "") -> float | st
     if not is_value(metric, number):
         return None
     unit = (found["unit"] or stated_unit).strip().lower()
-    return number * _SCALES.get(metric.unit, {}).get(unit, 1.0)
+    scale = _SCALES.get(metric.unit, {}).get(unit) if unit else 1.0
+    return "is in a unit that is not known" if scale is None else number * scale
 
 
 def _word_value(text: str, metric: Metric) -> float | None:
     """The value of what is no decimal number: an action, `Yes`, `P8`, `0x4`."""
     key = text.lower()
-    if metric.column == "recovery_action" and key in _RECOVERY:
-        return _RECOVERY[key]
-    if key in _WORDS:
-        return _WORDS[key]
-    state = _PSTATE.fullmatch(text)
-    if state is not None:
-        return float(state[1])
-    return float(int(text, 16)) if _HEX.fullmatch(text) else None
+    if metric.column == "recovery_action":
+        return _RECOVERY.get(key)
+    if metric.unit in ("flag", "pages"):
+        return _WORDS.get(key)
+    if metric.unit == "P-state":
+        state = _PSTATE.fullmatch(text)
+        return float(state[1]) if state else None
+    is_mask = metric.unit == "bit mask" and _HEX.fullmatch(text)
+    return float(int(text, 16)) if is_mask else None
 
 
 METRIC_BY_FIELD: Final = {

@@ -17,6 +17,7 @@ from pipelines.sources.pci_address import first_pci
 from pipelines.sources.result import as_table
 from pipelines.sources.telemetry.rows import TELEMETRY, TelemetryRows
 from pipelines.sources.telemetry.sightings import (
+    SIGHTS,
     Reading,
     Sight,
     build_coverage,
@@ -76,7 +77,7 @@ class SmiRows:
         self._telemetry.touch(gpu_uuid, ts, node=self._node, gpu_index=number)
         slot = None if number is None else str(number)
         name = None if UNKNOWN.fullmatch(model.strip()) else model.strip()
-        sight = Sight(0, microseconds(ts), gpu_uuid, self._node, slot, pci_bus_id, name)
+        sight = (0, microseconds(ts), gpu_uuid, self._node, slot, pci_bus_id, name)
         self._seen.setdefault((gpu_uuid, ts), sight)
 
     def put(self, gpu_uuid: str, ts: datetime, *, metric: Metric, value: float) -> str | None:
@@ -128,7 +129,7 @@ class SmiRows:
         for lost in self._waiting:
             self.emit(lost.line, ts=lost.after or default_ts)
         self._waiting.clear()
-        seen = list(self._seen.values())
+        seen = pl.DataFrame(list(self._seen.values()), SIGHTS, orient="row")
         about: dict[str, Any] = {"source": self._source, "ingested_at": self._ingested_at}
         times = self._times or ([default_ts] if default_ts else [])
         readings = [Reading(self._origin, self._node, min(times), max(times))] if times else []

@@ -8,6 +8,7 @@ from pipelines.sources.kernel.events import (
     MARKERS,
     KernelEvent,
     UnreadableXidError,
+    parts_of,
     read_event,
 )
 
@@ -54,6 +55,8 @@ def is_marked(message):
         ("NVRM: XID (pci:0000:8A:00): 13, Graphics", KernelEvent("xid", 13, GPU)),
         ("NVRM: Xid (GPU-5f4e-aa): 94, Contained", KernelEvent("xid", 94)),
         ("NVRM: Xid (PCI:0000:8a:00): 79", KernelEvent("xid", 79, GPU, may_go_on=True)),
+        ("NVRM: Xid (PCI:0000:8a:00 GPU-I:05): 31, pid=1, Ch 1", KernelEvent("xid", 31, GPU, 1)),
+        ("NVRM: Xid (PCI:0000:8a:00): 43, pid='12', Ch 1", KernelEvent("xid", 43, GPU, 12)),
         (
             "NVRM: Xid (PCI:0000:8a:00): 31, pid=1, name=\x1b[31mevil\x00, Ch 1",
             KernelEvent("xid", 31, GPU, 1, "[31mevil"),
@@ -208,3 +211,55 @@ def test_a_hostile_line_takes_no_longer_than_a_long_one(word):
         except UnreadableXidError:
             continue
     assert time.perf_counter() - start < 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "process"),
+    [
+        ("Out of memory: Killed process 7 ((sd-pam)) total-vm:5kB", "(sd-pam)"),
+        ("Killed process 7 (python3 (deleted)) total-vm:5kB, anon-rss:5kB", "python3 (deleted)"),
+        ("Killed process 7 (a) b (c), UID 0, total-vm:5kB", "a) b (c"),
+        ("Killed process 7, UID 1000, (java) total-vm:5kB", "java"),
+        ("Killed process 7 (java)", "java"),
+    ],
+)
+def test_a_killed_process_may_have_brackets_in_its_name(text, process):
+    assert read_event(text) == KernelEvent("oom", pid=7, process=process)
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["n1 sshd[3]: Invalid user ", "n1 sudo:  bob : COMMAND=/bin/grep ", "audit: type=1300 argv=",
+     "n1 CRON[5]: (root) CMD ", "su: "],
+)  # fmt: skip
+def test_what_a_user_typed_is_no_word_of_the_driver(before):
+    assert read_event(f"{before}NVRM: Xid (PCI:0000:8a:00): 79, pid=1, fallen off the bus") is None
+
+
+def test_poison_of_an_amd_gpu_is_kept_in_either_case():
+    message = "amdgpu 0000:8a:00.0: amdgpu: Poison is consumed"
+    assert read_event(message) == KernelEvent("unknown", pci_bus_id=GPU)
+
+
+@pytest.mark.parametrize("message", ["", "NVRM: Xid (a): 1, b", "NVRM: loading"])
+def test_a_message_alone_is_one_part(message):
+    assert parts_of(message) == [message]
+
+
+def test_messages_that_ran_together_come_apart_at_each_xid():
+    parts = ["[x] NVRM: Xid (a): 1, b[1.5] ", "NVRM: Xid (c): 2, d ", "NVRM: Xid (e"]
+    assert parts_of("".join(parts)) == parts
+
+
+@pytest.mark.parametrize(
+    ("message", "is_loss"),
+    [
+        ("NVRM: GPU 0000:8a:00.0: GPU has fallen off the bus.", True),
+        ("fallen off the bus.", True),  # the end of a wrapped line
+        ("00): 79, GPU has fallen off", True),
+        ("a climber has fallen off the bus stop", False),
+    ],
+)
+def test_only_gpus_fall_off_the_bus(message, is_loss):
+    event = read_event(message)
+    assert (event is not None and event.kind == "off_bus") == is_loss

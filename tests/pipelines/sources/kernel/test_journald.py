@@ -25,6 +25,11 @@ from pipelines.sources.kernel.journald import JsonEntry, read_entry
         ({"MESSAGE": "x", "__REALTIME_TIMESTAMP": "9" * 40}, JsonEntry("x")),
         ({"MESSAGE": "x", "__REALTIME_TIMESTAMP": ["1", "2"]}, JsonEntry("x")),
         ({"log": "x\n", "time": "2026-01-05T00:00:00Z"}, JsonEntry("2026-01-05T00:00:00Z x")),
+        (
+            {"message": "x", "timestamp": "2026-01-05T00:00:00Z", "hostname": "n1"},
+            JsonEntry("2026-01-05T00:00:00Z x", host="n1"),
+        ),
+        ({"msg": "x", "time": 5.5, "host": {}}, JsonEntry("x")),
         ({"MESSAGE": None}, None),
         ({"MESSAGE": [1000]}, None),
         ({"MESSAGE": [-1]}, None),
@@ -36,6 +41,14 @@ from pipelines.sources.kernel.journald import JsonEntry, read_entry
 )
 def test_entries(entry, expected):
     assert read_entry(json.dumps(entry)) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("data: ", ""), ("\x1e", ""), ("[", ","), (" ", "]"), ("", " ,\r")],
+)
+def test_what_streams_of_entries_put_around_one_is_passed_over(before, after):
+    assert read_entry(f'{before}{{"MESSAGE": "x"}}{after}') == JsonEntry("x")
 
 
 @pytest.mark.parametrize("text", ["{", '{"MESSAGE":' + "[" * 100_000, "{'MESSAGE': 'x'}"])

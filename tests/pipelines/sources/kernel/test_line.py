@@ -98,6 +98,83 @@ def test_seconds_since_boot_tell_the_time_only_where_the_boot_is_known(text, ts)
     assert (line.ts, line.message) == (ts, "NVRM: x")
 
 
+@pytest.mark.parametrize(
+    ("prefix", "ts", "host"),
+    [
+        ("n7: [Mon Oct 29 12:07:39 2018] ", utc(2018, 10, 29, 11, 7, 39), "n7"),  # pdsh, clush
+        ("n7: Dec 31 23:59:01 n7 kernel: ", utc(2025, 12, 31, 22, 59, 1), "n7"),
+        ("n7: 2025-01-21T04:41:44Z ", utc(2025, 1, 21, 4, 41, 44), "n7"),
+        ("n7: [    5.100000] ", None, "n7"),
+        ("/var/log/kern.log:Dec 31 23:59:01 n1 kernel: ", utc(2025, 12, 31, 22, 59, 1), "n1"),
+        ("n7: ", None, "n7"),
+        ("./kern.log:123:Dec 31 23:59:01 n1 kernel: ", utc(2025, 12, 31, 22, 59, 1), "n1"),
+        ("kern.log.1:[Mon Oct 29 12:07:39 2018] ", utc(2018, 10, 29, 11, 7, 39), None),
+    ],
+)
+def test_what_gathers_lines_of_nodes_or_files_writes_their_names_before_them(prefix, ts, host):
+    line = split_line(prefix + MESSAGE, clock=CLOCK)
+    assert (line.ts, line.host, line.message) == (ts, host, MESSAGE)
+
+
+@pytest.mark.parametrize("text", ["amdgpu: [1.5] x", "5: 7", "a:b", "n7: Dec x"])
+def test_a_name_before_what_is_no_time_is_part_of_the_message(text):
+    line = split_line(f"kernel: {text}", clock=CLOCK)
+    assert (line.host, line.message) == (None, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "ts"),
+    [
+        ("2025-10-26 02:30:00 CEST n1 kernel: NVRM: x", utc(2025, 10, 26, 0, 30)),
+        ("2025-10-26 02:30:00 CET n1 kernel: NVRM: x", utc(2025, 10, 26, 1, 30)),
+        ("2025-10-26 02:30:00 PST n1 kernel: NVRM: x", None),
+        ("[2025-10-26 02:30:00 CEST] NVRM: x", utc(2025, 10, 26, 0, 30)),
+    ],
+)
+def test_an_abbreviated_zone_is_that_of_the_time_before_it(text, ts):
+    line = split_line(text, clock=CLOCK)
+    assert (line.ts, line.message) == (ts, "NVRM: x")
+
+
+def test_blanks_of_any_kind_part_time_host_and_tag():
+    for text in ("Dec 31 23:59:01  n1  kernel:  NVRM: x", "Dec 31 23:59:01\tn1\tkernel:\tNVRM: x"):
+        line = split_line(text, clock=CLOCK)
+        assert (line.ts, line.host, line.message) == (utc(2025, 12, 31, 22, 59, 1), "n1", "NVRM: x")
+
+
+def test_a_program_that_looks_like_a_facility_is_none():
+    assert split_line("sudo: bob : x", clock=CLOCK).message == "sudo: bob : x"
+
+
+def test_a_level_after_a_time_is_no_zone():
+    line = split_line("2025-01-21 04:41:44 ERROR NVRM: x", clock=CLOCK)
+    assert line.ts == utc(2025, 1, 21, 3, 41, 44)
+
+
+def test_a_year_after_the_time_is_the_years_of_that_time():
+    line = split_line("Jan 21 04:41:44 2019 n1 kernel: NVRM: x", clock=CLOCK)
+    assert (line.ts, line.host) == (utc(2019, 1, 21, 3, 41, 44), "n1")
+
+
+def test_times_since_the_line_before_are_passed_over():
+    line = split_line("[   60.500000 <    0.000001>] NVRM: x", clock=BOOTED)
+    assert (line.ts, line.message) == (utc(2025, 12, 31, 0, 1, 0, 500_000), "NVRM: x")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x1b[32mDec 31 23:59:01 n1 kernel: \x1b[0m\x1b[1;31mNVRM: x\x1b[0m",
+        "\0\0\0\0Dec 31 23:59:01 n1 kernel: NVRM: x",
+        "\0" * 5000 + "Dec 31 23:59:01 n1 kernel: NVRM: x",
+    ],
+)
+def test_colours_and_what_a_crash_fills_a_file_with_say_nothing(text):
+    line = split_line(text, clock=CLOCK)
+    assert (line.ts, line.host) == (utc(2025, 12, 31, 22, 59, 1), "n1")
+    assert (line.message, line.text) == ("NVRM: x", "Dec 31 23:59:01 n1 kernel: NVRM: x")
+
+
 def test_a_tag_with_a_process_is_no_host():
     line = split_line("2025-01-21T04:41:44Z pt_main[2536443]: segfault at 7f", clock=CLOCK)
     assert line.host is None

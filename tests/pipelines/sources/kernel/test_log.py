@@ -423,3 +423,49 @@ def test_reading_is_the_merge_of_the_streams(tmp_path):
     assert pl.concat(chunk.table("raw/kernel_log") for chunk in stream(path)).equals(
         read.table("raw/kernel_log")
     )
+
+
+def test_xids_that_ran_together_in_one_line_are_all_events():
+    xids = "NVRM: Xid (PCI:0000:b3:00): 31, pid=1, name=a, Ch 1[2.5] NVRM: Xid (PCI:0000:b4:00): 79"
+    result = parse(f"Dec 31 23:59:01 n1 kernel: [2.5] {xids}, pid=2, name=b, GPU has fallen off")
+    assert rows(result, "node", "code", "pci_bus_id", "pid") == [
+        ("n1", 31, GPU, 1),
+        ("n1", 79, "00000000:b4:00.0", 2),
+    ]
+    assert counts(result) == (1, 1, 0, 0)
+
+
+def test_of_xids_that_ran_together_the_readable_are_events_and_the_line_is_refused():
+    result = parse("[2.5] NVRM: Xid (PCI:0000:b3:00): 31, Ch 1 NVRM: Xid (PCI:0000:b4")
+    assert rows(result, "code") == [(31,)]
+    assert counts(result) == (1, 0, 0, 1)
+
+
+def test_the_wrapped_end_of_a_loss_is_no_second_loss():
+    result = parse(
+        "Dec 31 23:59:01 n1 kernel: NVRM: Xid (PCI:0000:b3:00): 79, pid=1, name=a, GPU has",
+        " fallen off the bus.",
+    )
+    assert rows(result, "kind", "code") == [("xid", 79)]
+    assert counts(result) == (2, 1, 1, 0)
+
+
+@pytest.mark.parametrize("n_bytes", [10, 5000, 70_000, 300_000])
+def test_a_line_after_what_a_crash_left_is_found(n_bytes):
+    line = "Dec 31 23:59:01 n1 kernel: NVRM: Xid (PCI:0000:b3:00): {}, pid=1, name=a, x"
+    result = parse(line.format(31), "\0" * n_bytes + line.format(48))
+    assert rows(result, "node", "code") == [("n1", 31), ("n1", 48)]
+
+
+@pytest.mark.parametrize(("tag", "n_events"), [("kernel", 1), ("kubelet", 1), ("sudo", 0)])
+def test_what_a_user_typed_is_no_event_of_a_journal_either(tag, n_events):
+    message = "bob : COMMAND=/bin/grep NVRM: Xid (PCI:0000:b3:00): 48, pid=1, name=a, x"
+    result = parse(json.dumps({"MESSAGE": message, "SYSLOG_IDENTIFIER": tag}))
+    assert result.table("raw/kernel_log").height == n_events
+
+
+def test_a_journal_message_of_bytes_is_found_however_its_json_is_spaced():
+    message = list(b"NVRM: Xid (PCI:0000:b3:00): 48, pid=1, name=a, x")
+    entry = {"MESSAGE": message, "_HOSTNAME": "n1", "__REALTIME_TIMESTAMP": "1767225600000000"}
+    for separators in ((",", ":"), (", ", ": "), (", ", " : ")):
+        assert rows(parse(json.dumps(entry, separators=separators)), "code") == [(48,)]

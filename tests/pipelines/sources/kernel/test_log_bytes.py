@@ -46,6 +46,14 @@ def test_a_packed_log_that_breaks_off_gives_what_came_before(tmp_path, how):
     assert len(came) > len(noise) // 10
 
 
+@pytest.mark.parametrize("order", ["utf-16-le", "utf-16-be"])
+def test_a_log_in_utf_16_is_read_as_utf_8(tmp_path, order):
+    text = "a line of a log, \N{GREEK SMALL LETTER PI}\r\n" * 1000
+    path = tmp_path / "n1.log"
+    path.write_bytes(f"\ufeff{text}".encode(order))
+    assert b"".join(read_blocks(path, block_bytes=1000)).decode() == text
+
+
 def test_an_empty_log_has_no_blocks(tmp_path):
     path = tmp_path / "n1.log"
     path.touch()

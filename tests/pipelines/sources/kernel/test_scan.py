@@ -35,7 +35,7 @@ def line_by_line(data, wants, every=b"", changes=None):
         lines.pop()
     taken, at, is_wanted, next_probe = [], 0, False, 0
     for number, line in enumerate(lines):
-        raw = line[: kernel_scan.LINE_BYTES]
+        raw = line.lstrip(b"\0")[: kernel_scan.LINE_BYTES]
         is_marked = any(marker.encode() in raw for marker in MARKERS)
         is_lacking = bool(every) and every not in raw
         if is_marked or is_lacking or is_wanted or at >= next_probe:

@@ -435,3 +435,36 @@ def test_a_sticking_xid_gives_no_health_event():
     result = parse('DCGM_FI_DEV_XID_ERRORS{UUID="GPU-a",Hostname="n1"} 79')
     events = build_health_events(result.table("raw/kernel_log"), CORE_INVENTORY.empty())
     assert events.frame.is_empty()
+
+
+def test_counters_of_openmetrics_are_those_of_the_text_format():
+    text = (
+        "# TYPE DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION counter\n"
+        "# HELP DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION Energy (in J).\n"
+        'DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION_total{UUID="GPU-a"} 5\n'
+        'DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION_created{UUID="GPU-a"} 1767225600\n# EOF\n'
+    )
+    assert rows(parse(text), "gpu_uuid", "energy_j") == [("GPU-a", 5)]
+
+
+def test_a_stated_unit_of_kilowatts_counts():
+    text = (
+        '# HELP DCGM_FI_DEV_POWER_USAGE Power (in kW).\nDCGM_FI_DEV_POWER_USAGE{UUID="GPU-a"} .5\n'
+    )
+    assert rows(parse(text), "power_w") == [(500.0,)]
+
+
+@pytest.mark.parametrize("word", ["<nil>", "-", "Insufficient Permissions", "[Not Supported]"])
+def test_words_for_no_value_are_null(word):
+    result = parse(f'DCGM_FI_DEV_GPU_TEMP{{UUID="GPU-a"}} {word}\n')
+    assert rows(result, "gpu_uuid", "gpu_temp_c") == [("GPU-a", None)]
+    assert rules(result) == {}
+
+
+def test_a_row_takes_what_any_of_its_label_blocks_tell():
+    text = (
+        'DCGM_FI_DEV_GPU_TEMP{UUID="GPU-a"} 40\n'
+        'DCGM_FI_DEV_SM_CLOCK{UUID="GPU-a"} 1980\n'
+        'DCGM_FI_DEV_POWER_USAGE{gpu="3",UUID="GPU-a",Hostname="n1"} 99.5\n'
+    )
+    assert rows(parse(text), "node", "gpu_index", "gpu_temp_c") == [("n1", 3, 40.0)]

@@ -77,12 +77,35 @@ def test_times_are_in_the_zone_that_is_given():
         ("power.draw [W]", "[Unknown Error]", "power_w", None),
         ("power.draw [W]", "ERR!", "power_w", None),
         ("power.draw [W]", "", "power_w", None),
+        ("temperature.gpu", "45 C", "gpu_temp_c", 45.0),
+        ("pcie.link.width.current", "16x", "pcie_link_width", 16),
+        ("memory.used [MB]", "12", "fb_used_mib", 12.0),  # older drivers mean MiB
+        ("pstate", "P32", "performance_state", None),
     ],
 )
 def test_cells_are_read_in_all_their_spellings(field, cell, column, value):
     result = parse(f"timestamp, uuid, {field}", f"{AT}, GPU-a, {cell}")
     assert rows(result, column) == [(value,)]
     assert rules(result) == {}
+
+
+@pytest.mark.parametrize(
+    ("field", "cell", "rule"),
+    [
+        ("temperature.gpu", "113 F", "is in a unit that is not known"),
+        ("power.draw [hp]", "1", "is in a unit that is not known"),
+        ("fan.speed [%]", "30 W", "is in a unit that is not known"),
+        ("memory.used [MiB]", "81 559 MiB", "is not a number"),
+        ("temperature.gpu", "Yes", "is not a number"),
+        ("temperature.gpu", "P8", "is not a number"),
+        ("utilization.gpu [%]", "Active", "is not a number"),
+        ("temperature.gpu", "0x2D", "is in a unit that is not known"),
+    ],
+)
+def test_words_and_units_of_other_metrics_are_no_value(field, cell, rule):
+    result = parse(f"timestamp, uuid, {field}", f"{AT}, GPU-a, {cell}")
+    assert rules(result) == {f"{field.partition(' ')[0]} {rule}": 1}
+    assert result.table("raw/gpu_telemetry").height == 1
 
 
 @pytest.mark.parametrize(
@@ -95,6 +118,7 @@ def test_cells_are_read_in_all_their_spellings(field, cell, column, value):
         (f"{AT}, 0, GPU-b, x, warm", "power.draw is not a number"),
         (f"{AT}, 0, GPU-b, x, 9000 W", "power_w > 3000"),
         (f"{AT}, 0, GPU-a, x, 36 W", f"power_w {DIFFERS}"),
+        ("1970/01/01 00:00:12, 0, GPU-a, x, 3", "timestamp is before 2000"),
     ],
 )
 def test_a_bad_row_is_refused_and_the_others_stay(row, rule):

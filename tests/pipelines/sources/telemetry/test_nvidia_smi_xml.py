@@ -234,3 +234,18 @@ def test_the_zone_of_the_clock_is_a_setting_and_the_node_the_name_of_the_file(tm
     assert result.table("raw/gpu_telemetry").select("node", "ts").rows() == [
         ("n5", datetime(2026, 1, 4, 23, 5, 9, tzinfo=UTC))
     ]
+
+
+@pytest.mark.parametrize("name", ["\x01\x1b[31m", "a & b", "a &b; c", "\uffff", "&#38;"])
+def test_the_name_of_a_process_spoils_no_report(name):
+    body = f"<process_name>{name}</process_name><fan_speed>30 %</fan_speed>"
+    result = parse(report(gpu(body), gpu(uuid="GPU-b", bus="00000000:1C:00.0")))
+    assert account(result) == (2, 2, 0, 0)
+    assert result.table("raw/gpu_telemetry")["fan_speed_pct"].to_list() == [30.0, None]
+
+
+def test_a_decimal_comma_is_not_cut_to_whole_numbers():
+    body = "<utilization><gpu_util>97,5 %</gpu_util></utilization>"
+    result = parse(report(gpu(body)))
+    assert result.table("raw/gpu_telemetry")["gpu_util_pct"].to_list() == [None]
+    assert rules(result) == {"gpu_util_pct is in a unit that is not known": 1}
