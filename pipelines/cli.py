@@ -180,6 +180,23 @@ def fleet(
     )
 
 
+@simulate.command()
+def ceiling(
+    truth: Annotated[Path, typer.Option(help="Folder of a fleet's truth.", metavar="DIR")],
+    lead_min: Annotated[float, typer.Option(min=0, help="Minutes a drain needs.")] = 30,
+    tick_min: Annotated[float, typer.Option(min=1, help="Minutes between two scores.")] = 60,
+    budget: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of GPU-ticks that may be alerts.")
+    ] = 0.0005,
+) -> None:
+    """Print what a perfect reader could catch of a synthetic fleet's failures."""
+    from simulation.fleet.ceiling import Reader
+    from simulation.writers.truth_tables import describe_ceiling
+
+    reader = Reader(lead_h=lead_min / 60, tick_h=tick_min / 60, budget=budget)
+    typer.echo(describe_ceiling(truth, reader=reader))
+
+
 def main() -> None:
     """Runs the command; an error that a user can act on is one line and exit code 2."""
     try:

@@ -112,18 +112,7 @@ def recall_ceiling(
             _caught(part, rates[str(kind)], by, horizon_h=horizon_h)
             for (kind,), part in incidents.group_by("entity_kind", maintain_order=True)
         )
-        everything = caught.with_columns(pl.lit("all").alias("fault_type"))
-        parts.append(
-            pl.concat([caught, everything])
-            .group_by("fault_type")
-            .agg(
-                pl.len().alias("incidents"),
-                pl.col("precursor_start").is_not_null().sum().alias("announced"),
-                pl.col("by_signs").sum(),
-                pl.col("at_budget").sum(),
-            )
-            .with_columns(pl.lit(float(horizon_h)).alias("horizon_h"))
-        )
+        parts.append(_counted(caught, horizon_h=horizon_h))
     table = pl.concat(parts).with_columns(
         *_wilson("by_signs", "ceiling_by_signs"), *_wilson("at_budget", "ceiling_at_budget")
     )
@@ -131,6 +120,22 @@ def recall_ceiling(
         table.select(CEILING_SCHEMA.names())
         .cast(dict(CEILING_SCHEMA))  # type: ignore[arg-type]
         .sort("fault_type", "horizon_h")
+    )
+
+
+def _counted(caught: pl.DataFrame, *, horizon_h: float) -> pl.DataFrame:
+    """Failures by class, and in all, with how many of them can be caught."""
+    everything = caught.with_columns(pl.lit("all").alias("fault_type"))
+    return (
+        pl.concat([caught, everything])
+        .group_by("fault_type")
+        .agg(
+            pl.len().alias("incidents"),
+            pl.col("precursor_start").is_not_null().sum().alias("announced"),
+            pl.col("by_signs").sum(),
+            pl.col("at_budget").sum(),
+        )
+        .with_columns(pl.lit(float(horizon_h)).alias("horizon_h"))
     )
 
 

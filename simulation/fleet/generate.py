@@ -16,7 +16,7 @@ from simulation.fleet.incidents import Incident, NodeTruth, simulate_node
 from simulation.fleet.regime import Regime
 from simulation.fleet.schedule import Attempt, schedule_jobs
 
-GENERATOR_VERSION: Final = 1
+GENERATOR_VERSION: Final = 2
 """Raised whenever the same regime and seed would give another fleet or other files."""
 
 

@@ -83,9 +83,8 @@ def build_gpus(
     """
     batches, frailty, hardware = regime.batches, regime.frailty, regime.hardware
     n = len(slots)
-    shares = [batch.share for batch in batches]
-    chosen = np.searchsorted(np.cumsum(shares), rng.random(n), side="right")
-    chosen = np.minimum(chosen, len(batches) - 1)  # shares may add up to a hair less than 1
+    edges = np.cumsum([batch.share for batch in batches[:-1]])
+    chosen = np.searchsorted(edges, rng.random(n), side="right")
     mean = sum(batch.share * batch.factor for batch in batches)
     mean *= sum(frailty.slot_factors) / len(frailty.slot_factors)
     own = rng.gamma(frailty.gpu_shape, 1 / frailty.gpu_shape, n)

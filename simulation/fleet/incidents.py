@@ -273,8 +273,7 @@ def _draw_incident(
     slot = stay.gpu.slot if is_gpu else None
     is_replaced = bool(rng.random() < fault.replaced_share)
     check = fault.health_check
-    is_overlooked = check is not None and onset_s < check.day * 86400
-    if check is not None and is_overlooked and rng.random() < check.missed_before:
+    if check and onset_s < check.day * 86400 and rng.random() < check.missed_before:
         precursor = _draw_precursor(fault, stay, rng, node=node, onset_s=onset_s)
         uuid = stay.gpu.gpu_uuid if is_gpu else None
         times = (onset_s, onset_s, onset_s, onset_s)

@@ -97,18 +97,26 @@ def mttf_by_size(
             is_cut = length_s > JOB_CAP_H * 3600
             run_s[i] += min(length_s, JOB_CAP_H * 3600)
             failed[i] += bool(is_failed[first]) and not is_cut
-    rate = failure_rate_per_node_day(fleet)
-    rows = []
-    for i, size in enumerate(fitting):
-        hours, n = float(run_s[i] / 3600), int(failed[i])
-        low = 2 * hours / float(chi2.ppf(0.975, 2 * n + 2))
-        high = 2 * hours / float(chi2.ppf(0.025, 2 * n)) if n else None
-        laws = [
-            24 * per_node / (size * r) if r else None
-            for r in (rate, RSC1_PER_NODE_DAY, RSC2_PER_NODE_DAY)
-        ]
-        rows.append((size, n, hours, hours / n if n else None, low, high, *laws))
+    rows = [
+        (size, int(n), *_mean_time(float(run / 3600), int(n)), *_laws(fleet, size))
+        for size, n, run in zip(fitting, failed, run_s, strict=True)
+    ]
     return pl.DataFrame(rows, schema=MTTF_SCHEMA, orient="row")
+
+
+def _mean_time(hours: float, n: int) -> tuple[float, float | None, float, float | None]:
+    """Hours run, hours per failure, and the ends of its exact interval (null: unbounded)."""
+    low = 2 * hours / float(chi2.ppf(0.975, 2 * n + 2))
+    if n == 0:
+        return hours, None, low, None
+    return hours, hours / n, low, 2 * hours / float(chi2.ppf(0.025, 2 * n))
+
+
+def _laws(fleet: Fleet, size: int) -> list[float | None]:
+    """1 / (N r) in hours, with the fleet's own rate and two published ones."""
+    nodes = size / fleet.regime.gpus_per_node
+    rates = (failure_rate_per_node_day(fleet), RSC1_PER_NODE_DAY, RSC2_PER_NODE_DAY)
+    return [24 / (nodes * rate) if rate else None for rate in rates]
 
 
 def _services(fleet: Fleet) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -20,7 +20,7 @@ from simulation.fleet.calibration import (
     sign_table,
     unevenness,
 )
-from simulation.fleet.generate import Fleet, simulate_failures
+from simulation.fleet.generate import Fleet, build_nodes, simulate_failures
 from simulation.fleet.hardware import Gpu
 from simulation.fleet.hazards import Hazards
 from simulation.fleet.incidents import NodeTruth
@@ -31,14 +31,9 @@ P_LEAST = 1e-4
 """A figure is wrong where chance alone would give it less often than so."""
 
 
-def _fleet(name: str, *, days: float, seed: int = 20, **changes: object) -> Fleet:
-    regime = load_regime(name).with_size(nodes=2500, days=days)
-    return simulate_failures(regime.model_validate(regime.model_dump() | changes), seed=seed)
-
-
-@pytest.fixture(scope="module")
-def year() -> Fleet:
-    return _fleet("h100", days=365.25)
+def _fleet(name: str, *, days: float, nodes: int = 2500, **changes: object) -> Fleet:
+    regime = load_regime(name).with_size(nodes=nodes, days=days)
+    return simulate_failures(regime.model_validate(regime.model_dump() | changes), seed=20)
 
 
 @pytest.fixture(scope="module")
@@ -51,31 +46,31 @@ def _is_likely(found: int, n: int, share: float) -> bool:
     return bool(min(tails) > P_LEAST)
 
 
-def test_each_class_fails_as_often_as_its_rate_says(year: Fleet) -> None:
-    table = rate_table(year)
+def test_each_class_fails_as_often_as_its_rate_says(h100_year: Fleet) -> None:
+    table = rate_table(h100_year)
     assert table.height == 10
     for row in table.iter_rows(named=True):
         low, high = exact_interval(row["observed"], tail=P_LEAST)
         assert low < row["expected"] < high, row
 
 
-def test_units_drawn_have_the_fault_tables_rates_on_average(year: Fleet) -> None:
+def test_units_drawn_have_the_fault_tables_rates_on_average(h100_year: Fleet) -> None:
     rates = []
-    for truth in year.nodes:
+    for truth in h100_year.nodes:
         factors = np.array([gpu.hazard_factor for gpu in truth.node.gpus])
         rates.append(truth.hazard_factor * factors.mean())
     # The mean of 2,500 nodes as uneven as the regime makes them.
-    spread = sqrt(unevenness(year.regime) / len(rates))
+    spread = sqrt(unevenness(h100_year.regime) / len(rates))
     assert abs(np.mean(rates) - 1) < 4 * spread
 
 
-def test_each_class_is_silent_as_often_as_stated(year: Fleet) -> None:
-    for row in sign_table(year).iter_rows(named=True):
+def test_each_class_is_silent_as_often_as_stated(h100_year: Fleet) -> None:
+    for row in sign_table(h100_year).iter_rows(named=True):
         assert _is_likely(row["silent"], row["failures"], row["stated_share_without"]), row
 
 
-def test_leads_are_log_uniform_in_the_stated_range(year: Fleet) -> None:
-    groups = lead_table(year).partition_by("fault_type", as_dict=True)
+def test_leads_are_log_uniform_in_the_stated_range(h100_year: Fleet) -> None:
+    groups = lead_table(h100_year).partition_by("fault_type", as_dict=True)
     assert len(groups) == 9
     for (fault_type,), group in groups.items():
         low, high = group["low_h"][0], group["high_h"][0]
@@ -83,8 +78,8 @@ def test_leads_are_log_uniform_in_the_stated_range(year: Fleet) -> None:
         assert kstest(place, "uniform").pvalue > P_LEAST, fault_type
 
 
-def test_downtimes_are_log_uniform_in_the_stated_ranges(year: Fleet) -> None:
-    table = downtime_table(year).filter(
+def test_downtimes_are_log_uniform_in_the_stated_ranges(h100_year: Fleet) -> None:
+    table = downtime_table(h100_year).filter(
         pl.col("tail_h").is_null() | (pl.col("downtime_h") <= pl.col("high_h"))
     )
     floor_h = 0.5  # a swap takes half an hour
@@ -97,33 +92,33 @@ def test_downtimes_are_log_uniform_in_the_stated_ranges(year: Fleet) -> None:
         assert kstest(place, "uniform").pvalue > P_LEAST, key
 
 
-def test_the_stated_share_of_downtimes_is_in_the_tail(year: Fleet) -> None:
-    gsp = downtime_table(year).filter(pl.col("fault_type") == "gsp")
+def test_the_stated_share_of_downtimes_is_in_the_tail(h100_year: Fleet) -> None:
+    gsp = downtime_table(h100_year).filter(pl.col("fault_type") == "gsp")
     tail = gsp.filter(pl.col("downtime_h") > pl.col("high_h"))
     assert _is_likely(tail.height, gsp.height, 0.1)
     assert tail["downtime_h"].max() <= 23
 
 
-def test_gpus_are_replaced_as_often_as_stated(year: Fleet) -> None:
-    for fault in year.regime.faults:
-        found = [i for i in year.incidents if i.fault.fault_type == fault.fault_type]
+def test_gpus_are_replaced_as_often_as_stated(h100_year: Fleet) -> None:
+    for fault in h100_year.regime.faults:
+        found = [i for i in h100_year.incidents if i.fault.fault_type == fault.fault_type]
         replaced = sum(i.is_replaced for i in found)
         assert _is_likely(replaced, len(found), fault.replaced_share), fault.fault_type
 
 
-def test_decoys_are_as_many_as_stated_for_each_precursor(year: Fleet) -> None:
-    regime = year.regime
+def test_decoys_are_as_many_as_stated_for_each_precursor(h100_year: Fleet) -> None:
+    regime = h100_year.regime
     for decoy in regime.decoys:
         sharing = [f for f in regime.faults if f.precursor and f.precursor.kind == decoy.kind]
         rate = sum(f.per_gpu_year * (1 - f.precursor.share_without) for f in sharing if f.precursor)
         expected = decoy.per_precursor * rate * 20_000
-        count = sum(d.kind == decoy.kind for truth in year.nodes for d in truth.decoys)
+        count = sum(d.kind == decoy.kind for truth in h100_year.nodes for d in truth.decoys)
         # Those that a failure would follow are not kept: 1 % at most.
         assert 0.99 * expected - 4 * sqrt(expected) < count < expected + 4 * sqrt(expected)
 
 
-def test_nodes_that_failed_most_fail_most_again(year: Fleet) -> None:
-    top = capture_curve(year).row(by_predicate=pl.col("share_of_nodes") == 0.05, named=True)
+def test_nodes_that_failed_most_fail_most_again(h100_year: Fleet) -> None:
+    top = capture_curve(h100_year).row(by_predicate=pl.col("share_of_nodes") == 0.05, named=True)
     assert 0.2 < top["captured_second_half"] < 0.6  # as published
     assert top["captured_second_half"] < top["captured_first_half"]
     # Repairs heal: replaced GPUs are drawn anew, and lemons are out while they are repaired.
@@ -141,6 +136,25 @@ def test_where_repairs_heal_nothing_capture_is_the_law_of_gamma_frailty() -> Non
         assert row["captured_second_half"] == pytest.approx(row["law"], abs=0.05), row
 
 
+def test_unevenness_is_that_of_the_nodes_drawn() -> None:
+    regime = load_regime("h100").with_size(nodes=1000, days=1)
+    even = regime.frailty.model_copy(
+        update={"node_shape": 1e6}
+    )  # its own tail would drown the rest
+    regime = regime.model_copy(update={"frailty": even})
+    of_gpus = sum(f.per_gpu_year for f in regime.faults if f.entity_kind == "gpu")
+    share = of_gpus / sum(f.per_gpu_year for f in regime.faults)
+    rates = np.array(
+        [
+            node.position_factor
+            * (share * np.mean([gpu.hazard_factor for gpu in node.gpus]) + 1 - share)
+            for node in build_nodes(regime, seed=1)
+        ]
+    )
+    assert rates.var() / rates.mean() ** 2 == pytest.approx(unevenness(regime), rel=0.12)
+
+
+@pytest.mark.slow
 def test_an_even_fleet_has_nothing_to_capture() -> None:
     regime = load_regime("h100")
     even = regime.frailty.model_dump() | {
@@ -242,7 +256,7 @@ def test_the_hottest_week_has_several_times_the_thermal_failures_of_the_coolest(
 
 
 def test_a_new_driver_changes_the_rates_as_stated() -> None:
-    fleet = _fleet("old-driver", days=60)
+    fleet = _fleet("old-driver", days=60, nodes=1250)
     exposure = dict.fromkeys((False, True), 0.0)
     for truth in fleet.nodes:
         for service in truth.services:
@@ -260,7 +274,7 @@ def test_noticed_failures_jump_on_the_day_of_a_new_health_check() -> None:
     for fault in faults:
         if fault["health_check"]:
             fault["health_check"]["day"] = 180.0  # later than in the regime: more to count
-    fleet = _fleet("a100", days=360, faults=faults)
+    fleet = _fleet("a100", days=360, nodes=1250, faults=faults)
     for fault in fleet.regime.faults:
         found = [i for i in fleet.incidents if i.fault.fault_type == fault.fault_type]
         check = fault.health_check

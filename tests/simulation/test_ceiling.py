@@ -328,7 +328,7 @@ def test_a_class_without_a_ceiling_cannot_be_judged(ceiling: pl.DataFrame) -> No
 
 
 def test_in_the_silent_regime_signs_tell_nothing() -> None:
-    regime = load_regime("no-precursor").with_size(nodes=300, days=60)
+    regime = load_regime("no-precursor").with_size(nodes=100, days=60)
     table = recall_ceiling(truth_tables(simulate_failures(regime, seed=1)))
     assert table["announced"].sum() == 0
     assert set(table["ceiling_by_signs"]) == {0.0}

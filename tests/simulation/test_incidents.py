@@ -65,6 +65,16 @@ def test_a_node_that_is_out_of_service_does_not_fail(crowded: Fleet) -> None:
         assert all(a[1] <= b[0] for a, b in pairwise(spans))
 
 
+def test_a_node_is_in_service_under_repair_or_in_planned_work_and_nothing_else(
+    crowded: Fleet,
+) -> None:
+    for truth in crowded.nodes:
+        out = [(i.onset_s, i.end_s) for i in truth.incidents]
+        out.extend((work.drain_s, work.end_s) for work in truth.planned)
+        out_s = sum(min(end, crowded.end_s) - start for start, end in out)
+        assert abs(truth.exposure_s + out_s - crowded.end_s) <= len(truth.incidents)
+
+
 def test_an_incidents_times_follow_each_other(crowded: Fleet) -> None:
     for incident in crowded.incidents:
         times = (incident.onset_s, incident.detected_s, incident.grace_s, incident.end_s)
@@ -137,7 +147,7 @@ def test_a_failure_nobody_notices_leaves_the_node_in_service(demo: Regime) -> No
         assert incident.detected_s == incident.grace_s == incident.end_s == incident.onset_s
         assert not incident.is_replaced
         services = fleet.nodes[incident.node].services
-        assert any(s.from_s < incident.onset_s and s.to_s > incident.onset_s for s in services)
+        assert any(s.from_s < incident.onset_s and s.to_s > incident.onset_s + 1 for s in services)
     assert all(i.is_noticed for i in fleet.incidents if i.onset_s >= 15 * 86400)
     expected = sum(truth.expected for truth in fleet.nodes)
     assert abs(len(fleet.incidents) - expected) < 4 * sqrt(expected)
