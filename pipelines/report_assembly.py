@@ -5,6 +5,7 @@ card, as they were when the model was registered.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from models.bundle import ModelBundle
 from models.evaluation import Estimate, Evaluation, RowMetrics
 from models.event_metrics import EventMetrics, incidents_by_entity
 from models.fault_types import FaultTypeMetrics
-from models.registry import RegisteredVersion
+from models.registry import CANDIDATE, CHAMPION, ModelRegistry, RegisteredVersion, RegistryError
 from models.warnings import raise_alerts
 from pipelines.flow import registered_name, registry_of
 from pipelines.remediate import PlanRun
@@ -64,13 +65,13 @@ def assemble_report(settings: Settings, run: PlanRun) -> ReportInput:
 
     Raises:
         DataError: No scores are stored.
-        RegistryError: A horizon has no champion.
+        RegistryError: A horizon has no model.
     """
     store = TableStore(settings.store_root)
     horizon_h = settings.horizons_h[0]
     registry = registry_of(settings)
-    champions = [registry.load_champion(registered_name(settings, h)) for h in settings.horizons_h]
-    bundle = champions[0][1]
+    models = [_shown(registry, registered_name(settings, h)) for h in settings.horizons_h]
+    bundle = models[0].bundle
     incidents = store.read(CORE_INCIDENTS)
     gpu_scores = store.read(GPU_SCORES).filter(pl.col("horizon_h") == horizon_h)
     node_scores = store.read(NODE_SCORES)
@@ -83,7 +84,7 @@ def assemble_report(settings: Settings, run: PlanRun) -> ReportInput:
         as_of=run.as_of,
         horizon_h=horizon_h,
         lead=settings.lead,
-        models=tuple(_card(version, model) for version, model in champions),
+        models=tuple(_card(model) for model in models),
         node_scores=node_scores,
         node_threshold=node_policy.threshold if node_policy else None,
         coverage=run.coverage,
@@ -96,16 +97,34 @@ def assemble_report(settings: Settings, run: PlanRun) -> ReportInput:
     )
 
 
-def _card(version: RegisteredVersion, bundle: ModelBundle) -> ModelCard:
-    model = bundle.model
+@dataclass(frozen=True)
+class _Shown:
+    """A model that the report is about; the candidate where the gate let none become champion."""
+
+    version: RegisteredVersion
+    bundle: ModelBundle
+    is_champion: bool
+
+
+def _shown(registry: ModelRegistry, name: str) -> _Shown:
+    for alias in (CHAMPION, CANDIDATE):
+        version = registry.version_of(name, alias)
+        if version is not None:
+            return _Shown(version, registry.load(version), is_champion=alias == CHAMPION)
+    raise RegistryError(f"model {name}: none is registered. Train one, then report on it.")
+
+
+def _card(shown: _Shown) -> ModelCard:
+    model = shown.bundle.model
     first, last = model.data_span
     return ModelCard(
         name=f"GPU failure within {model.horizon_h} h",
-        version=version.label,
+        version=shown.version.label,
         trained_on="real" if model.trained_on == "real" else "synthetic",
         detail=(
             f"{len(model.feature_names)} features, {model.n_incidents} incidents, "
             f"{first:%Y-%m-%d} to {last:%Y-%m-%d}"
+            + ("" if shown.is_champion else "; the gate refused it, so scores are priors")
         ),
     )
 

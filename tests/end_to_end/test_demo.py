@@ -1,16 +1,23 @@
 """The demonstration, twice: it ends with ranked nodes, a plan and a report, and is repeatable."""
 
 import re
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from features.tables import DECISIONS, LABELS, NODE_SCORES, READS
-from pipelines.demo import run_demo
+from features.errors import DataError
+from features.tables import DECISIONS, GPU_SCORES, LABELS, NODE_SCORES, READS
+from models.warnings import raise_alerts
+from pipelines.demo import SAMPLES, VALID_UNTIL, run_demo
+from pipelines.flow import registered_name, registry_of
+from pipelines.settings import load_settings
 from pipelines.store import TableStore
 from remediation.ledger_sqlite import SqliteLedger
+from simulation.fleet.ceiling import Reader, check_for_leak, recall_ceiling
+from simulation.writers.truth_tables import read_truth
 
 pytestmark = [
     pytest.mark.slow,
@@ -81,3 +88,34 @@ def test_the_plan_is_a_dry_run_and_the_ledger_holds(demo: tuple[Path, str]) -> N
     assert decisions["is_dry_run"].all()
     with SqliteLedger(out / "data" / "ledger.sqlite") as ledger:
         assert ledger.verify().broken_at is None
+
+
+def test_the_model_does_not_beat_what_can_be_known(demo: tuple[Path, str]) -> None:
+    out, _ = demo
+    settings = load_settings(out / "forewarn.yaml")
+    bundle = registry_of(settings).load_champion(registered_name(settings, 24))[1]
+    scores = TableStore(settings.store_root).read(GPU_SCORES)
+    tested = scores.filter(pl.col("as_of") >= VALID_UNTIL, pl.col("score").is_not_null())
+    alerts = raise_alerts(
+        tested.select("entity_id", "as_of", "node", "score"), bundle.policies["gpu"]
+    )
+    truth = read_truth(SAMPLES.with_name("demo_truth"))
+    lead = pl.col("onset") - pl.col("as_of")
+    failed = truth.incidents.filter(
+        pl.col("entity_kind") == "gpu", pl.col("onset") >= VALID_UNTIL + timedelta(hours=1)
+    )
+    hits = failed.join(alerts.select("entity_id", "as_of"), on="entity_id").filter(
+        lead >= timedelta(minutes=30), lead < timedelta(hours=24, minutes=30)
+    )
+    caught = failed.select(
+        "fault_type",
+        horizon_h=pl.lit(24.0),
+        is_caught=pl.col("incident_id").is_in(hits["incident_id"].implode()),
+    )
+    ceiling = recall_ceiling(
+        truth, horizons_h=[24.0], reader=Reader(budget=alerts.height / tested.height)
+    )
+    assert caught.height > 10
+    check_for_leak(caught, ceiling)
+    with pytest.raises(DataError, match="beats what can be known"):
+        check_for_leak(caught.with_columns(is_caught=pl.lit(value=True)), ceiling)
