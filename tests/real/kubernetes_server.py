@@ -56,6 +56,12 @@ class Call:
         """Method and path, for comparing sequences of calls."""
         return f"{self.method} {self.path}"
 
+    @property
+    def manager(self) -> str:
+        """Who makes it, as the API would note it."""
+        agent = self.headers.get("user-agent", "").partition("/")[0]
+        return self.query.get("fieldManager") or agent
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -66,12 +72,16 @@ class Fault:
         body: The body; None: a Status object.
         headers: Further headers.
         cuts_off: Whether the connection breaks in the middle of the body.
+        drops: Whether the connection is closed without any answer.
+        is_after: Whether the request is carried out before all that.
     """
 
     code: int
     body: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     cuts_off: bool = False
+    drops: bool = False
+    is_after: bool = False
 
 
 FaultHook = Callable[[Call], Fault | None]
@@ -176,6 +186,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     """Answers one connection."""
 
     api: KubernetesServer
+    _fault: Fault | None = None
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
@@ -185,9 +196,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Answers one request of any method."""
         call = self._call()
         self.api.calls.append(call)
-        fault = self.api.fault(call) if self.api.fault is not None else None
-        if fault is not None:
-            self._fail(fault)
+        self._fault = self.api.fault(call) if self.api.fault is not None else None
+        if self._fault is not None and not self._fault.is_after:
+            self._fail(self._fault)
             return
         try:
             self._check_token(call)
@@ -225,9 +236,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer_collection(call, resource, found["namespace"])
         elif found["sub"] == "eviction" and call.method == "POST":
             self.api.store.evict(*where[1:], (call.body or {}).get("deleteOptions") or {})
-            self._send(
-                201, {"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 201}
-            )
+            done = {"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 201}
+            self._send(201, done)
         else:
             self._send(200, self._change(call, *where))
 
@@ -241,22 +251,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if call.method != "GET":
             raise ApiError(405, "MethodNotAllowed", call.method)
         query = call.query
-        selector = Selector(
-            resource.plural,
-            namespace,
-            query.get("labelSelector", ""),
-            query.get("fieldSelector", ""),
-        )
+        by = (query.get("labelSelector", ""), query.get("fieldSelector", ""))
+        selector = Selector(resource.plural, namespace, *by)
         if query.get("watch") in ("1", "true", "True"):
             self._watch(call, selector, resource)
             return
-        page = self.api.store.page(
-            selector, int(query.get("limit") or 0), query.get("continue", "")
-        )
+        limit = int(query.get("limit") or 0)
+        page = self.api.store.page(selector, limit, query.get("continue", ""))
         for item in page["items"]:  # a server leaves out of items what the list says
             del item["kind"], item["apiVersion"]
-        head = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version}
-        self._send(200, {**head, **page})
+        kind = f"{resource.kind}List"
+        self._send(200, {"kind": kind, "apiVersion": resource.api_version, **page})
 
     def _change(self, call: Call, plural: str, namespace: str | None, name: str) -> Object:
         """Reads or changes one object; what it is now."""
@@ -265,7 +270,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             kind = call.headers.get("content-type", "").partition(";")[0]
             if kind not in _PATCHES:
                 raise ApiError(415, "UnsupportedMediaType", f"{kind} is not served here")
-            return store.patch(plural, namespace, name, body, by_key=_PATCHES[kind])
+            how = {"by_key": _PATCHES[kind], "manager": call.manager}
+            return store.patch(plural, namespace, name, body, **how)
         with store.changed:
             found = store.get(plural, namespace, name)
             if call.method == "PUT":
@@ -320,9 +326,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def _send(self, code: int, document: Object) -> None:
+        if self._fault is not None:
+            self._fail(self._fault)
+            return
         self._reply(code, json.dumps(document).encode(), {})
 
     def _fail(self, fault: Fault) -> None:
+        if fault.drops:
+            self.close_connection = True
+            return
         body = fault.body
         if body is None:
             body = json.dumps(ApiError(fault.code, "Fault", "set by the test").status).encode()
@@ -377,13 +389,8 @@ def _discovery(path: str) -> Object | None:
         eviction = {"group": "policy", "version": "v1", "kind": "Eviction", "verbs": ["create"]}
         named = {"name": "pods/eviction", "singularName": "", "namespaced": True}
         served.append({**named, **eviction})
-    version = own[0].api_version
-    return {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": version,
-        "resources": served,
-    }
+    head = {"kind": "APIResourceList", "apiVersion": "v1"}
+    return {**head, "groupVersion": own[0].api_version, "resources": served}
 
 
 def _group(name: str) -> Object:

@@ -163,7 +163,14 @@ class Store:
             self.oldest = self.version
 
     def patch(
-        self, plural: str, namespace: str | None, name: str, change: Object, *, by_key: bool
+        self,
+        plural: str,
+        namespace: str | None,
+        name: str,
+        change: Object,
+        *,
+        by_key: bool,
+        manager: str = "unknown",
     ) -> Object:
         """Merges a change into an object.
 
@@ -173,14 +180,22 @@ class Store:
             name: Its name.
             change: Null removes a field; a resource version must be the present one.
             by_key: Whether lists with a key are joined (strategic merge).
+            manager: Who changes it; noted where it changes a node's `spec.unschedulable`.
 
         Raises:
-            ApiError: 404, or 409 where the object has changed since that version.
+            ApiError: 404, or 409 where the object has changed since that version, or is another.
         """
         with self.changed:
             found = self.get(plural, namespace, name)
             self.check_version(found, change)
-            return self.put(plural, merged(found, change, by_key=by_key))
+            _check_uid(found, (change.get("metadata") or {}).get("uid"))
+            new = merged(found, change, by_key=by_key)
+            if new.get("spec", {}).get("unschedulable") != found.get("spec", {}).get(
+                "unschedulable"
+            ):
+                owned = {"f:spec": {"f:unschedulable": {}}}
+                new["metadata"]["managedFields"] = [{"manager": manager, "fieldsV1": owned}]
+            return self.put(plural, new)
 
     def check_version(self, found: Object, change: Object) -> None:
         """Refuses a change that was made of an older version.
@@ -228,10 +243,12 @@ class Store:
         """Asks for a pod to go, as far as disruption budgets allow it.
 
         Raises:
-            ApiError: 404; 429 where a budget forbids it; 500 where two budgets speak of it.
+            ApiError: 404; 409 where another pod was meant; 429 where a budget forbids it; 500
+                where two budgets speak of it.
         """
         with self.changed:
             pod = self.get("pods", namespace, name)
+            _check_uid(pod, (options.get("preconditions") or {}).get("uid"))
             budgets = [budget for budget in self._budgets() if _is_of(budget, pod)]
             if len(budgets) > 1:
                 raise ApiError(
@@ -280,6 +297,13 @@ class Store:
         found["metadata"]["resourceVersion"] = str(self.version)
         self._history.append(Change(self.version, kind, plural, copy.deepcopy(found)))
         self.changed.notify_all()
+
+
+def _check_uid(found: Object, wanted: str | None) -> None:
+    uid = found["metadata"]["uid"]
+    if wanted and wanted != uid:
+        told = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}"
+        raise ApiError(409, "Conflict", told)
 
 
 def rfc3339(after_s: float = 0) -> str:
