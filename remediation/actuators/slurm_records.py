@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from features.errors import DataError, SourceError
+from features.hostlist import expand_hostlist
 from features.scheduler_states import node_state
-from remediation.actuators.slurm_hostlist import expand_nodes
 from remediation.cluster import JobView, NodeView
 
 _NODE: Final = re.compile(r"NodeName=(\S+) (?:Arch|CoresPerSocket)=")
@@ -62,6 +63,12 @@ are not needed."""
 
 ON_NODE_STATES: Final = "RUNNING,COMPLETING,CONFIGURING,SUSPENDED,SIGNALING,STAGE_OUT,STOPPED"
 """Job states in which a job has nodes."""
+
+
+@lru_cache(maxsize=65_536)
+def _nodes_of(text: str) -> tuple[str, ...]:
+    """The names of a node list; jobs name the same lists again and again."""
+    return tuple(expand_hostlist(text))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +240,7 @@ def _job(fields: list[str], now: datetime, gpus: Mapping[str, int | None], origi
         )
     told = dict(zip(JOB_FIELDS, fields, strict=True))
     try:
-        nodes = expand_nodes(told["NodeList"]) if told["NodeList"] else ()
+        nodes = _nodes_of(told["NodeList"]) if told["NodeList"] else ()
     except DataError as error:
         raise SourceError(f"{origin}: job {told['JobArrayID']}: {error}") from error
     start, end = _moment(told["StartTime"]), _moment(told["EndTime"])
@@ -323,7 +330,7 @@ def parse_places(text: str, *, racks: Mapping[str, str]) -> dict[str, Place]:
         if found is None or (found[1] == "SwitchName" and not _LEAF.search(line)):
             continue
         try:
-            names = expand_nodes(found[3])
+            names = _nodes_of(found[3])
         except DataError as error:
             raise SourceError(f"scontrol show topology: {found[2]}: {error}") from error
         for name in names:

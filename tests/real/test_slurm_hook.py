@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 
 from features.errors import DataError
+from features.hostlist import expand_hostlist
 from features.tables import GPU_SCORES, NODE_SCORES
 from remediation.actuators.protocol import Order, Outcome
 from remediation.actuators.slurm import SlurmActuator
-from remediation.actuators.slurm_hostlist import expand_nodes
 from remediation.actuators.slurm_run import LocalRunner, Ran
 from remediation.actuators.slurm_state import SlurmCluster
 from remediation.cluster import ClusterState
@@ -167,7 +167,7 @@ def test_a_cluster_is_read_as_it_is(box):
 
 @pytest.mark.parametrize("text", ["gpu[000-003]", "a[1,3-5]b[08-10],c", "x-1"])
 def test_node_lists_are_written_out_as_scontrol_does(box, text):
-    assert list(expand_nodes(text)) == box.do("scontrol", "show", "hostnames", text).split()
+    assert expand_hostlist(text) == box.do("scontrol", "show", "hostnames", text).split()
 
 
 def test_g14_a_drained_node_is_draining_until_its_job_ends_and_is_returned_by_undrain(box):

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from features.errors import DataError, SourceError
-from pipelines.sources.slurm.hostlist import expand_hostlist
-from remediation.actuators.slurm_hostlist import expand_nodes
+from features.errors import SourceError
 from remediation.actuators.slurm_records import (
     JOB_FIELDS,
     Marks,
@@ -235,20 +233,6 @@ def test_a_block_is_a_rack_and_a_leaf_a_switch():
     assert parse_places(text, racks={}) == dict.fromkeys(
         ("gpu000", "gpu001"), Place(rack="b1", switch="leaf0")
     )
-
-
-names = st.from_regex(r"[a-z]{1,3}(\[[0-9]{1,3}(,[0-9]{1,3})?\])?[a-z]?", fullmatch=True)
-
-
-@given(st.lists(names, min_size=1, max_size=3).map(",".join))
-def test_node_lists_are_written_out_as_the_pipelines_do(text):
-    assert list(expand_nodes(text)) == expand_hostlist(text)
-
-
-@pytest.mark.parametrize("text", ["", "a,", "a[", "a[1-0]", "a[1-9999999]", "a b", "a[x]"])
-def test_a_malformed_node_list_is_refused(text):
-    with pytest.raises(DataError, match="cannot be read"):
-        expand_nodes(text)
 
 
 def test_the_cluster_is_read_with_nodes_jobs_and_places():

@@ -10,8 +10,8 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from features.errors import DataError, SourceError
+from features.hostlist import expand_hostlist
 from pipelines.sources.local_time import to_utc
-from pipelines.sources.slurm.hostlist import expand_hostlist
 
 JOB_STATES: Final = frozenset(
     {

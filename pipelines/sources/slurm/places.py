@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from features.errors import DataError, SourceError
+from features.hostlist import expand_hostlist
 from features.tables import CORE_MAINTENANCE, CORE_TOPOLOGY
 from pipelines.sources.files import decode
 from pipelines.sources.local_time import zone_of
 from pipelines.sources.result import SourceResult
 from pipelines.sources.slurm.fields import RefusedError, duration, moment, node_names
-from pipelines.sources.slurm.hostlist import expand_hostlist
 from pipelines.sources.slurm.sightings import SlurmRows
 
 _RESERVATION: Final = re.compile(r"^(?=ReservationName=)", re.MULTILINE)

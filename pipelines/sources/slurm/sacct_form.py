@@ -11,10 +11,10 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from features.errors import DataError
+from features.hostlist import expand_hostlist, expand_short
 from pipelines.sources.local_time import to_utc
 from pipelines.sources.slurm.field_values import Ints
 from pipelines.sources.slurm.fields import NO_NODES, RefusedError
-from pipelines.sources.slurm.hostlist import expand_hostlist, expand_short
 from pipelines.sources.slurm.sacct_records import Layout
 
 MOST_NODES: Final = 2_000_000

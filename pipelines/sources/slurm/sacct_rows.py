@@ -8,6 +8,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from features.errors import DataError
+from features.hostlist import count_hosts
 from pipelines.sources.slurm.fields import (
     NO_NODES,
     RefusedError,
@@ -18,7 +19,6 @@ from pipelines.sources.slurm.fields import (
     moment,
     node_names,
 )
-from pipelines.sources.slurm.hostlist import count_hosts
 from pipelines.sources.slurm.sacct_records import Record
 
 TIME_COLUMNS: Final = ("Submit", "Start", "End")
