@@ -180,6 +180,25 @@ def fleet(
     )
 
 
+@simulate.command("report")
+def fleet_report(
+    out: Annotated[Path, typer.Option(help="HTML page to write.", metavar="FILE")],
+    regime: Annotated[str, typer.Option(help="Named regime or a YAML file.")] = "h100",
+    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes; default: 2,500.")] = None,
+    days: Annotated[float | None, typer.Option(help="Days; default: a year.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed; default: the regime's.")] = None,
+    summit: Annotated[
+        Path | None, typer.Option(help="Counts of Xids on Summit, to compare.", metavar="FILE")
+    ] = None,
+) -> None:
+    """Write a page that holds a synthetic fleet against its own numbers and published laws."""
+    from pipelines.fleet_report import write_fleet_report
+
+    typer.echo(
+        write_fleet_report(out, regime=regime, nodes=nodes, days=days, seed=seed, summit=summit)
+    )
+
+
 @simulate.command()
 def ceiling(
     truth: Annotated[Path, typer.Option(help="Folder of a fleet's truth.", metavar="DIR")],

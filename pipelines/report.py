@@ -41,7 +41,7 @@ def render_report(report: ReportInput) -> str:
         DataError: There is no score at `as_of` for the horizon.
     """
     _check(report)
-    return _environment().get_template("report.html.j2").render(
+    return page_environment().get_template("report.html.j2").render(
         report=report,
         words=report_words,
         tones=TONES,
@@ -75,7 +75,8 @@ def _check(report: ReportInput) -> None:
         )
 
 
-def _environment() -> Environment:
+def page_environment() -> Environment:
+    """Templates of the project's pages; every value is escaped."""
     templates = resources.files("pipelines").joinpath("templates")
     environment = Environment(
         loader=FunctionLoader(lambda name: templates.joinpath(name).read_text(encoding="utf-8")),
