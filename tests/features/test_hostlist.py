@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.errors import DataError
-from pipelines.sources.slurm.hostlist import expand_hostlist
+from features.hostlist import expand_hostlist
 
 
 @pytest.mark.parametrize(
