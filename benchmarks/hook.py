@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -34,16 +35,16 @@ from remediation.site import LevelRule, Site
 
 NODES: Final = 25_000
 JOBS: Final = 50_000
-RUNS: Final = 1
+RUNS: Final = 3
 DAYS: Final = {"usual day": 0.005, "bad day": 0.12}
 NOW: Final = datetime(2026, 2, 1, 12, tzinfo=UTC)
 TICK: Final = timedelta(minutes=15)
 EARLIER_TICKS: Final = 96
 FAULTS: Final = (None, "hbm_uncorrectable", "nvlink", "thermal", "off_bus", "nic_fabric")
 GPUS_PER_NODE: Final = 8
-# Sizes in nodes: nine jobs in ten fit one node, the rest holds most of the GPUs.
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
-WEIGHTS: Final = (92, 3, 2, 1.5, 0.8, 0.4, 0.2, 0.1)
+WEIGHTS: Final = (30, 20, 15, 12, 10, 6, 4, 3)
+"""Nodes of the jobs that use whole nodes, and how often each size comes."""
 
 
 def make_cluster(*, seed: int = 1, n_nodes: int = NODES, n_jobs: int = JOBS) -> ClusterState:
@@ -63,23 +64,28 @@ def make_cluster(*, seed: int = 1, n_nodes: int = NODES, n_jobs: int = JOBS) -> 
         )
         for number, name in enumerate(names)
     )
-    jobs = []
-    for number in range(n_jobs):
-        size = min(draw.choices(SIZES, WEIGHTS)[0], n_nodes)
-        first = draw.randrange(n_nodes - size + 1)
-        jobs.append(
-            JobView(
-                job_id=str(number),
-                nodes=tuple(names[first : first + size]),
-                n_gpus=draw.choice((1, 1, 2, 4)) if size == 1 else GPUS_PER_NODE * size,
-                partition=f"p{draw.randrange(4)}",
-                start=NOW - timedelta(hours=draw.expovariate(1 / 6)),
-                checkpoint_age_h=draw.choice((None, draw.random())),
-                remaining_h=draw.choice((None, draw.expovariate(1 / 8))),
-                is_requeue_allowed=draw.choice((True, False, None)),
-            )
+    # Whole-node jobs fill the first half of the fleet, one after the other; small ones the rest.
+    sizes: list[int] = []
+    while sum(sizes) < n_nodes // 2:
+        sizes.append(min(draw.choices(SIZES, WEIGHTS)[0], n_nodes // 2 - sum(sizes)))
+    ends = list(accumulate(sizes))
+    places = [(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+    small = n_jobs - len(places)
+    places += [(at, at + 1) for at in (ends[-1] + n % (n_nodes - ends[-1]) for n in range(small))]
+    jobs = tuple(
+        JobView(
+            job_id=str(number),
+            nodes=tuple(names[first:last]),
+            n_gpus=GPUS_PER_NODE * (last - first) if number < len(sizes) else draw.choice((1, 2)),
+            partition=f"p{first % 4}",
+            start=NOW - timedelta(hours=draw.expovariate(1 / 6)),
+            checkpoint_age_h=draw.choice((None, draw.random())),
+            remaining_h=draw.choice((None, draw.expovariate(1 / 8))),
+            is_requeue_allowed=draw.choice((True, False, None)),
         )
-    return ClusterState(as_of=NOW, nodes=nodes, jobs=tuple(jobs))
+        for number, (first, last) in enumerate(places)
+    )
+    return ClusterState(as_of=NOW, nodes=nodes, jobs=jobs)
 
 
 def make_scores(cluster: ClusterState, *, above: float, seed: int = 2) -> PublishedScores:
@@ -146,12 +152,14 @@ def measure(run: Callable[[], object], times: int = RUNS) -> float:
     return statistics.median(taken)
 
 
-def run_hook(folder: Path, cluster: ClusterState, scores: PublishedScores) -> tuple[float, HookRun]:
-    """One run on a ledger of its own that holds the earlier ticks."""
+def run_hook(
+    folder: Path, cluster: ClusterState, scores: PublishedScores
+) -> tuple[float, float, HookRun]:
+    """CPU and wall seconds of one run on a ledger of its own that holds the earlier ticks."""
     with SqliteLedger(folder / "ledger.sqlite") as ledger:
         write_earlier(ledger, scores, cluster)
         reader = FakeCluster(ClusterState(as_of=NOW, nodes=cluster.nodes, jobs=cluster.jobs))
-        began = time.process_time()
+        began, at = time.process_time(), time.perf_counter()
         run = run_once(
             scores=FakeScoreSource(scores),
             cluster=reader,
@@ -161,7 +169,7 @@ def run_hook(folder: Path, cluster: ClusterState, scores: PublishedScores) -> tu
             clock=lambda: NOW,
         )
         run.decisions  # noqa: B018 - the table is part of a run
-        return time.process_time() - began, run
+        return time.process_time() - began, time.perf_counter() - at, run
 
 
 def main() -> int:
@@ -170,11 +178,12 @@ def main() -> int:
     cluster = make_cluster()
     for day, above in DAYS.items():
         scores = make_scores(cluster, above=above)
-        taken = []
+        taken, waited = [], []
         for _ in range(RUNS):
             with tempfile.TemporaryDirectory() as folder:
-                seconds, run = run_hook(Path(folder), cluster, scores)
+                seconds, wall, run = run_hook(Path(folder), cluster, scores)
                 taken.append(seconds)
+                waited.append(wall)
         rated = node_scores_of(scores, 24)
         site = open_site()
         alone = measure(
@@ -189,7 +198,8 @@ def main() -> int:
         acted = sum(outcome.status == "would_do" for outcome in run.outcomes.values())
         print(
             f"{day}: {above:.1%} above: whole run {statistics.median(taken):.2f} "
-            f"(decide alone {alone:.2f}), plan as text {shown:.2f}; {acted} actions"
+            f"(wall {statistics.median(waited):.2f}, decide alone {alone:.2f}), plan as text "
+            f"{shown:.2f}; {acted} actions"
         )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak memory {peak:,.0f} MB")

@@ -3,20 +3,23 @@
 Pure: scores above the threshold in earlier ticks are given; they are kept in the ledger.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from math import ceil
+from math import ceil, inf
+from typing import Final
 
 import polars as pl
 
 from features.contracts import UTC_TIME
 from models.warnings import WarningPolicy, raise_alerts
 from remediation.cluster import ClusterState, NodeView
-from remediation.ledger_view import Hold, Observed
+from remediation.ledger_view import Hold, Observed, SeenTick
 from remediation.policy import NodeScore
 from remediation.site import Site
 
-FLEET = "fleet"
+FLEET: Final = "fleet"
+_DRIVER: Final = "driver "
 
 
 def lookback(site: Site) -> timedelta:
@@ -40,7 +43,7 @@ def above_now(
 
 
 def alerts_of(
-    above: Sequence[Observed], earlier: Iterable[Observed], *, site: Site
+    above: Sequence[Observed], earlier: Iterable[SeenTick], *, site: Site
 ) -> frozenset[str]:
     """The nodes that are above in n of the last k ticks, by the models' own warning policy.
 
@@ -49,14 +52,21 @@ def alerts_of(
 
     Args:
         above: Nodes above in this tick.
-        earlier: Nodes above in earlier ticks; rows of this tick give way to `above`.
+        earlier: Earlier ticks; rows of this tick give way to `above`.
         site: n, k and the tick.
     """
     boots = {one.node: (one.boot_id, one.as_of) for one in above}
+    oldest = min((one.as_of for one in above), default=None)
+    if oldest is None:
+        return frozenset()
+    # Earlier ticks go back a day, for bursts; no count reaches further than k of them.
+    since = oldest - site.warning.k * timedelta(minutes=site.warning.tick_minutes)
     rows = {
-        (one.node, one.as_of): one.score
-        for one in earlier
-        if one.node in boots and one.boot_id == boots[one.node][0]
+        (node, tick.as_of): score
+        for tick in earlier
+        if tick.as_of > since
+        for node, boot_id, score in zip(tick.nodes, tick.boot_ids, tick.scores, strict=True)
+        if node in boots and boot_id == boots[node][0]
     }
     rows |= {(one.node, one.as_of): one.score for one in above}
     frame = pl.DataFrame(
@@ -81,7 +91,7 @@ def alerts_of(
 
 def new_bursts(
     above: Sequence[Observed],
-    earlier: Iterable[Observed],
+    earlier: Iterable[SeenTick],
     *,
     state: ClusterState,
     n_manageable: int,
@@ -89,14 +99,14 @@ def new_bursts(
     site: Site,
     now: datetime,
 ) -> tuple[Hold, ...]:
-    """The bursts that begin with this tick: of the fleet, of a rack, of a switch.
+    """The bursts that begin with this tick: of the fleet, of a rack, of a switch, of a driver.
 
     A node is new if it is above now, has been so for at most `within_minutes`, and was not in the
     `quiet_hours` before. Nodes that made an earlier hold are a person's already and make no other.
 
     Args:
         above: Nodes above in this tick.
-        earlier: Nodes above in earlier ticks.
+        earlier: Earlier ticks.
         state: The cluster.
         n_manageable: Manageable nodes, the denominator of the fleet's share.
         holds: Holds so far.
@@ -110,16 +120,15 @@ def new_bursts(
         for node in hold.nodes
     }
     new = sorted(_new(above, earlier, site=site) - known)
-    needed = max(site.burst.fleet_nodes, ceil(n_manageable * site.burst.fleet_percent / 100))
-    places: dict[str, list[str]] = {}
+    places: dict[str, list[str]] = {FLEET: new}
     for name in new:
         for scope in scopes_of(state.by_name[name])[1:]:
             places.setdefault(scope, []).append(name)
-    found = [(FLEET, new)] if len(new) >= needed else []
-    found += [
+    sizes = {FLEET: n_manageable, **_drivers(state)}
+    found = [
         (scope, nodes)
         for scope, nodes in places.items()
-        if len(nodes) >= site.burst.component_nodes
+        if len(nodes) >= _needed(scope, sizes, site=site)
     ]
     return tuple(
         Hold(
@@ -134,21 +143,39 @@ def new_bursts(
     )
 
 
+def _drivers(state: ClusterState) -> dict[str, int]:
+    """Nodes of each driver version; none where all have the same, for that is the fleet."""
+    counts = Counter(node.driver for node in state.nodes)
+    return {_of_driver(d): n for d, n in counts.items() if d is not None and len(counts) > 1}
+
+
+def _needed(scope: str, sizes: Mapping[str, int], *, site: Site) -> float:
+    """New nodes that make a burst of a scope: few of a place, a share of what is spread widely."""
+    if scope in sizes:
+        return max(site.burst.fleet_nodes, ceil(sizes[scope] * site.burst.fleet_percent / 100))
+    return inf if scope.startswith(_DRIVER) else site.burst.component_nodes
+
+
 def scopes_of(node: NodeView) -> tuple[str, ...]:
-    """The scopes a node is in: the fleet, and its rack and switch where known."""
+    """The scopes a node is in: the fleet, and its rack, switch and driver where known."""
     rack = () if node.rack is None else (f"rack {node.rack}",)
     switch = () if node.switch is None else (f"switch {node.switch}",)
-    return (FLEET, *rack, *switch)
+    driver = () if node.driver is None else (_of_driver(node.driver),)
+    return (FLEET, *rack, *switch, *driver)
 
 
-def _new(above: Sequence[Observed], earlier: Iterable[Observed], *, site: Site) -> set[str]:
-    as_of_by_node = {one.node: one.as_of for one in above}
+def _of_driver(version: str) -> str:
+    return f"{_DRIVER}{version}"
+
+
+def _new(above: Sequence[Observed], earlier: Iterable[SeenTick], *, site: Site) -> set[str]:
     within = timedelta(minutes=site.burst.within_minutes)
     quiet = timedelta(hours=site.burst.quiet_hours)
-    old = {
-        one.node
-        for one in earlier
-        if one.node in as_of_by_node
-        and as_of_by_node[one.node] - quiet < one.as_of <= as_of_by_node[one.node] - within
-    }
-    return set(as_of_by_node) - old
+    new_at: dict[datetime, set[str]] = {}
+    for one in above:
+        new_at.setdefault(one.as_of, set()).add(one.node)
+    for tick in earlier:
+        for as_of, nodes in new_at.items():
+            if quiet > as_of - tick.as_of >= within:
+                nodes.difference_update(tick.nodes)
+    return set().union(*new_at.values())

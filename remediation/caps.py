@@ -102,9 +102,7 @@ CAPS: Final[tuple[Guard, ...]] = (
     never_all,
 )
 
-TELLS_A_PERSON: Final = frozenset(
-    {"cap_fleet", "cap_partition", "cap_rack", "cap_job", "cap_rate", "attempts_left"}
-)
+TELLS_A_PERSON: Final = frozenset({*(cap.__name__ for cap in CAPS), "attempts_left"})
 """Guards that a person hears of when nothing else held the node back."""
 
 

@@ -5,7 +5,7 @@ actuators re-read single nodes.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Literal, Protocol, TypeVar
@@ -33,6 +33,8 @@ class NodeView:
         switch: Leaf switch; None: unknown.
         partitions: Partitions, queues or pools it serves.
         n_gpus: GPUs; None: unknown.
+        driver: Driver version; None: unknown. It says what a burst has in common and nothing about
+            who holds the node, so two views that differ in it alone are the same node.
     """
 
     name: str
@@ -44,6 +46,7 @@ class NodeView:
     switch: str | None = None
     partitions: tuple[str, ...] = ()
     n_gpus: int | None = None
+    driver: str | None = field(default=None, compare=False)
 
     @property
     def owner(self) -> Owner:
@@ -67,6 +70,9 @@ class JobView:
         checkpoint_age_h: Hours since its last checkpoint; None: unknown.
         remaining_h: Hours it will still run at most; None: unknown.
         is_requeue_allowed: Whether it may be requeued; None: unknown.
+        min_nodes: Fewest nodes on which it goes on, where it is elastic: a node that is taken from
+            it leaves it running on the others. None: not elastic, as far as the scheduler tells.
+        max_nodes: Most nodes it can use, where it is elastic.
     """
 
     job_id: str
@@ -78,6 +84,18 @@ class JobView:
     checkpoint_age_h: float | None = None
     remaining_h: float | None = None
     is_requeue_allowed: bool | None = None
+    min_nodes: int | None = None
+    max_nodes: int | None = None
+
+    @cached_property
+    def n_nodes(self) -> int:
+        """Different nodes it runs on."""
+        return len(set(self.nodes))
+
+    @property
+    def n_flexible(self) -> int:
+        """Nodes it can give up and go on; 0 for a job that is not elastic."""
+        return 0 if self.min_nodes is None else max(0, self.n_nodes - self.min_nodes)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
@@ -49,6 +49,7 @@ class Decision:
         cost_of_waiting: Expected GPU-hours of doing nothing; None: not weighed.
         preemption_cost: Lyra's, in preempted jobs.
         jobs: Ids of the jobs it was weighed with.
+        is_application_only: Whether all that raised the score are signals of applications.
         sentence: All of it in one sentence.
     """
 
@@ -68,6 +69,7 @@ class Decision:
     cost_of_waiting: float | None = None
     preemption_cost: float = 0.0
     jobs: tuple[str, ...] = ()
+    is_application_only: bool = False
     sentence: str
 
     @property
@@ -143,24 +145,28 @@ def decisions_frame(judged: Sequence[Judged], *, is_dry_run: bool) -> pl.DataFra
     Returns:
         One row per decision, in the given order.
     """
-    rows = [
-        {
-            "decision_id": one.decision.decision_id,
-            "node": one.decision.node,
-            "as_of": one.decision.as_of,
-            "decided_at": one.decision.decided_at,
-            "wanted": one.decision.wanted,
-            "action": one.action,
-            "score": one.decision.score,
-            "horizon_h": one.decision.horizon_h,
-            "fault_type": one.decision.fault_type,
-            "cost_of_acting": one.decision.cost_of_acting,
-            "cost_of_waiting": one.decision.cost_of_waiting,
-            "sentence": one.decision.sentence,
-            "blocked_by": list(one.blocked_by),
-            "model_version": one.decision.model_version,
-            "is_dry_run": is_dry_run,
-        }
-        for one in judged
-    ]
-    return pl.DataFrame(rows, schema=DECISIONS.schema)
+    decisions = [one.decision for one in judged]
+    same_name = (
+        "decision_id",
+        "node",
+        "as_of",
+        "decided_at",
+        "wanted",
+        "score",
+        "horizon_h",
+        "fault_type",
+        "cost_of_acting",
+        "cost_of_waiting",
+        "sentence",
+        "model_version",
+    )
+    # By column: a row as a dict for each of 25,000 nodes takes twice as long.
+    columns: dict[str, list[Any]] = {
+        name: [getattr(one, name) for one in decisions] for name in same_name
+    }
+    columns["action"] = [one.action for one in judged]
+    columns["blocked_by"] = [list(one.blocked_by) for one in judged]
+    columns["is_dry_run"] = [is_dry_run] * len(judged)
+    return pl.DataFrame(
+        [pl.Series(name, columns[name], dtype=dtype) for name, dtype in DECISIONS.schema.items()]
+    )

@@ -116,11 +116,11 @@ def scores_in_time(decision: Decision, context: GuardContext) -> Verdict:
     return passes("scores_in_time", f"holds until {expires}")
 
 
-def score_known(decision: Decision, context: GuardContext) -> Verdict:
+def score_known(decision: Decision, _: GuardContext) -> Verdict:
     """An unknown score is neither sick nor healthy."""
     if decision.score is None or decision.status == "unknown":
         return limits("score_known", "the score is unknown", ceiling=NOTHING)
-    return passes("score_known", f"{decision.score:.2f} at {context.now:%H:%M} UTC")
+    return passes("score_known", f"{decision.score:.2f}, {decision.status}")
 
 
 def model_fit_to_act(decision: Decision, context: GuardContext) -> Verdict:
@@ -197,7 +197,10 @@ def clear_record(decision: Decision, context: GuardContext) -> Verdict:
 
 def attempts_left(decision: Decision, context: GuardContext) -> Verdict:
     """Tries are budgeted; after that it is a person's."""
-    failed, most = context.record.failed.get(decision.node, 0), context.site.caps.attempts
+    failed, most = (
+        context.record.failed.get((decision.node, decision.boot_id), 0),
+        context.site.caps.attempts,
+    )
     said = f"{failed} of {most} tries came to nothing within 24 h"
     return limits("attempts_left", said) if failed >= most else passes("attempts_left", said)
 
@@ -239,6 +242,14 @@ def warned_often_enough(decision: Decision, context: GuardContext) -> Verdict:
     return limits("warned_often_enough", f"not yet {said}")
 
 
+def more_than_applications(decision: Decision, _: GuardContext) -> Verdict:
+    """What applications cause says nothing about the hardware, and never acts alone."""
+    if decision.is_application_only:
+        said = "all that raised the score are application Xids, which a job's own errors cause"
+        return limits("more_than_applications", said)
+    return passes("more_than_applications", "other signals speak too, or none is named")
+
+
 def no_burst(decision: Decision, context: GuardContext) -> Verdict:
     """Many nodes at once are a common cause, and a person's."""
     node = context.node(decision)
@@ -266,6 +277,7 @@ GUARDS: Final[tuple[Guard, ...]] = (
     out_of_maintenance,
     working_hours,
     warned_often_enough,
+    more_than_applications,
     no_burst,
 )
 """The guards that look at one node; `remediation.caps.CAPS` count over many."""

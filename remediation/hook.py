@@ -241,7 +241,7 @@ def _act_on_all(
                 )
             one = judge(decision, context, guards)
             if decision.wanted != "none":
-                journal.decision(one)
+                journal.decision(one, expires_at=context.expires_at)
         judged.append(one)
         if one.is_settled or not touches_node(one.action):
             continue
@@ -250,6 +250,7 @@ def _act_on_all(
         if outcome.status != "not_done":
             acted_at.append(context.now)
             context = replace(context, held=context.held | {decision.node})
+    journal.flush()
     return tuple(judged), outcomes
 
 

@@ -30,12 +30,15 @@ class Journal:
         actuator: Name of the actuator.
         clock: The present.
         messages: What was found in this run that is a person's, in words.
+        waiting: Decisions not yet written. They go to disk together, before any other entry: on a
+            bad day there are thousands, and each alone would wait for the disk.
     """
 
     ledger: Ledger
     actuator: str
     clock: Clock
     messages: list[str] = field(default_factory=list)
+    waiting: list[NewEntry] = field(default_factory=list)
 
     def observed(self, above: Sequence[Observed], *, as_of: datetime, horizon_h: int) -> None:
         """Notes the nodes above the threshold in a tick, once."""
@@ -45,17 +48,30 @@ class Journal:
             body=observed_body(above, as_of=as_of),
         )
 
-    def decision(self, one: Judged) -> None:
-        """Notes a decision with every verdict; once for the same verdicts."""
-        body = _decision_body(one)
+    def decision(self, one: Judged, *, expires_at: datetime) -> None:
+        """Notes a decision with every verdict, once for the same verdicts; `flush` writes it.
+
+        Args:
+            one: The decision.
+            expires_at: When its score expires, and with it what a person may approve.
+        """
+        body = {**_decision_body(one), "expires_at": expires_at.isoformat()}
         text = json.dumps([body["action"], body["verdicts"]])
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-        self._append(
-            f"decision:{self.actuator}:{one.decision.decision_id}:{digest}",
-            "decision",
-            about=one.decision,
-            body=body,
+        self.waiting.append(
+            self._entry(
+                f"decision:{self.actuator}:{one.decision.decision_id}:{digest}",
+                "decision",
+                about=one.decision,
+                body=body,
+            )
         )
+
+    def flush(self) -> None:
+        """Writes the decisions that wait."""
+        if self.waiting:
+            self.ledger.append_all(self.waiting)
+            self.waiting.clear()
 
     def intent(self, one: Judged, *, attempt: int, before: NodeView) -> str | None:
         """Notes what is about to be done.
@@ -175,17 +191,29 @@ class Journal:
         refers_to: str | None = None,
         body: dict[str, Any],
     ) -> bool:
-        return self.ledger.append(
-            NewEntry(
-                key=key,
-                kind=kind,
-                recorded_at=self.clock(),
-                actuator=self.actuator,
-                node=about.node if about else node,
-                decision_id=about.decision_id if about else None,
-                refers_to=refers_to,
-                body=body,
-            )
+        self.flush()
+        entry = self._entry(key, kind, about=about, node=node, refers_to=refers_to, body=body)
+        return self.ledger.append(entry)
+
+    def _entry(
+        self,
+        key: str,
+        kind: str,
+        *,
+        about: Decision | Entry | None = None,
+        node: str | None = None,
+        refers_to: str | None = None,
+        body: dict[str, Any],
+    ) -> NewEntry:
+        return NewEntry(
+            key=key,
+            kind=kind,
+            recorded_at=self.clock(),
+            actuator=self.actuator,
+            node=about.node if about else node,
+            decision_id=about.decision_id if about else None,
+            refers_to=refers_to,
+            body=body,
         )
 
 
@@ -222,6 +250,7 @@ def _decision_body(one: Judged) -> dict[str, Any]:
     return {
         "wanted": decision.wanted,
         "action": one.action,
+        "boot_id": decision.boot_id,
         "score": decision.score,
         "status": decision.status,
         "horizon_h": decision.horizon_h,

@@ -6,7 +6,7 @@ The SQLite ledger is in `remediation.ledger_sqlite`; what entries mean for the p
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
@@ -21,6 +21,8 @@ KINDS: Final = (
     "released",  # a node we held is no longer ours
     "escalation",  # something that a person must look at
     "acknowledged",  # a person has
+    "request",  # a person's signed request, accepted or refused
+    "checked",  # what a check of a node that we hold found
 )
 
 NEEDS_REFERENCE: Final = {"result": "intent", "released": "intent", "acknowledged": "escalation"}
@@ -132,6 +134,17 @@ class Ledger(Protocol):
 
         Raises:
             LedgerError: It cannot be written, or answers no entry of the right kind.
+        """
+        ...
+
+    def append_all(self, new: Sequence[NewEntry]) -> tuple[bool, ...]:
+        """Writes entries in order and durably, all of them or none: one wait for the disk.
+
+        Returns:
+            For each whether it was written, as in `append`.
+
+        Raises:
+            LedgerError: As in `append`; then none is written.
         """
         ...
 
@@ -309,6 +322,18 @@ class MemoryLedger:
         self._entries.append(seal(new, seq=len(self._entries) + 1, previous_hash=previous))
         self._kind_of[new.key] = new.kind
         return True
+
+    def append_all(self, new: Sequence[NewEntry]) -> tuple[bool, ...]:
+        """As in `Ledger`."""
+        before = len(self._entries)
+        try:
+            return tuple([self.append(one) for one in new])
+        except BaseException:
+            for entry in self._entries[before:]:
+                del self._kind_of[entry.key]
+                self._answered.discard((entry.kind, entry.refers_to or ""))
+            del self._entries[before:]
+            raise
 
     def entries(
         self, *, kinds: tuple[str, ...] = KINDS, since: datetime | None = None

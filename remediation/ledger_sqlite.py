@@ -4,7 +4,7 @@ What an entry is, and the hash chain, are in `remediation.ledger`.
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -27,7 +27,7 @@ from remediation.ledger import (
     verify_chain,
 )
 
-VERSION: Final = 1
+VERSION: Final = 2
 _COLUMNS: Final = tuple(Entry.__dataclass_fields__)
 _BUSY_SECONDS: Final = 30.0
 
@@ -121,25 +121,33 @@ class SqliteLedger:
 
     def append(self, new: NewEntry) -> bool:
         """As in `Ledger`."""
-        check_entry(new)
+        return self.append_all((new,))[0]
+
+    def append_all(self, new: Sequence[NewEntry]) -> tuple[bool, ...]:
+        """As in `Ledger`."""
+        for one in new:
+            check_entry(one)
         with self._explained(), self._transaction():
-            if self._kind_of(new.key) is not None:
-                return False
-            if new.refers_to is not None:
-                wanted = NEEDS_REFERENCE[new.kind]
-                if self._kind_of(new.refers_to) != wanted:
-                    raise LedgerError(
-                        f"ledger {self._path}: {new.key} answers no {wanted} {new.refers_to!r}"
-                    )
-            seq, previous = self._connection.execute(
-                "SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1"
-            ).fetchone() or (0, FIRST_HASH)
-            values = to_values(seal(new, seq=seq + 1, previous_hash=previous))
-            self._connection.execute(
-                f"INSERT INTO entries ({', '.join(_COLUMNS)}) "  # noqa: S608 - names are ours
-                f"VALUES ({', '.join(f':{name}' for name in _COLUMNS)})",
-                values,
-            )
+            return tuple([self._insert(one) for one in new])
+
+    def _insert(self, new: NewEntry) -> bool:
+        if self._kind_of(new.key) is not None:
+            return False
+        if new.refers_to is not None:
+            wanted = NEEDS_REFERENCE[new.kind]
+            if self._kind_of(new.refers_to) != wanted:
+                raise LedgerError(
+                    f"ledger {self._path}: {new.key} answers no {wanted} {new.refers_to!r}"
+                )
+        seq, previous = self._connection.execute(
+            "SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1"
+        ).fetchone() or (0, FIRST_HASH)
+        values = to_values(seal(new, seq=seq + 1, previous_hash=previous))
+        self._connection.execute(
+            f"INSERT INTO entries ({', '.join(_COLUMNS)}) "  # noqa: S608 - names are ours
+            f"VALUES ({', '.join(f':{name}' for name in _COLUMNS)})",
+            values,
+        )
         return True
 
     def entries(
@@ -184,7 +192,7 @@ class SqliteLedger:
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, UnicodeError) as error:
             raise LedgerError(
                 f"ledger {self._path}: {error}. Without its ledger the hook does nothing; free "
                 f"disk space, or repair permissions, and run it again."

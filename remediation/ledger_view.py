@@ -77,6 +77,26 @@ class Observed:
     score: float
 
 
+@dataclass(frozen=True)
+class SeenTick:
+    """The nodes at or above the threshold in one earlier tick, by columns.
+
+    A day of ticks of a large fleet on a bad day is several hundred thousand rows; as one value
+    each they would cost more than everything else in a run.
+
+    Attributes:
+        as_of: The tick.
+        nodes: The nodes.
+        boot_ids: Boot of each then; None: unknown.
+        scores: Score of each.
+    """
+
+    as_of: datetime
+    nodes: tuple[str, ...]
+    boot_ids: tuple[str | None, ...]
+    scores: tuple[float, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class LedgerView:
     """How things stand for one actuator.
@@ -88,7 +108,7 @@ class LedgerView:
         open_intents: Intents without result, in order.
         ambiguous: Why a node must be left alone until a person has looked, by node.
         acted_at: When nodes were acted on; tries that surely changed nothing do not count.
-        failed: Tries that came to nothing within `ATTEMPTS_WINDOW`, by node.
+        failed: Tries that came to nothing within `ATTEMPTS_WINDOW`, by node and boot.
         undrained: When someone else returned a node that we held.
         holds: Stops after bursts, ended ones included.
         steps: Outcomes of what was done with a hold later, in order, by hold and step.
@@ -100,7 +120,7 @@ class LedgerView:
     open_intents: tuple[Entry, ...] = ()
     ambiguous: Mapping[str, str] = field(default_factory=dict)
     acted_at: tuple[datetime, ...] = ()
-    failed: Mapping[str, int] = field(default_factory=dict)
+    failed: Mapping[tuple[str, str | None], int] = field(default_factory=dict)
     undrained: Mapping[str, datetime] = field(default_factory=dict)
     holds: tuple[Hold, ...] = ()
     steps: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
@@ -148,7 +168,7 @@ def view_of(
     )
 
 
-def observed_of(entries: Iterable[Entry], *, actuator: str) -> tuple[Observed, ...]:
+def observed_of(entries: Iterable[Entry], *, actuator: str) -> tuple[SeenTick, ...]:
     """The nodes above the threshold in earlier ticks.
 
     Args:
@@ -156,11 +176,15 @@ def observed_of(entries: Iterable[Entry], *, actuator: str) -> tuple[Observed, .
         actuator: Only its entries count.
     """
     return tuple(
-        Observed(node, boot_id, datetime.fromisoformat(body["as_of"]), score)
+        SeenTick(
+            datetime.fromisoformat(body["as_of"]),
+            tuple(body["nodes"]),
+            tuple(body["boot_ids"]),
+            tuple(body["scores"]),
+        )
         for entry in entries
         if entry.kind == "observed" and entry.actuator == actuator
         for body in (entry.body,)
-        for node, boot_id, score in body["above"]
     )
 
 
@@ -168,7 +192,9 @@ def observed_body(above: Sequence[Observed], *, as_of: datetime) -> dict[str, An
     """The body of an `observed` entry; `observed_of` reads it back."""
     return {
         "as_of": as_of.isoformat(),
-        "above": [[one.node, one.boot_id, one.score] for one in above],
+        "nodes": [one.node for one in above],
+        "boot_ids": [one.boot_id for one in above],
+        "scores": [one.score for one in above],
     }
 
 
@@ -234,15 +260,22 @@ def _why_unclear(intent: Entry, result: Entry | None) -> str:
     return f"{said} ended unclear: {result.body['detail']}"
 
 
-def _failed(taken: Iterable[_Taken], *, since: datetime) -> dict[str, int]:
+def _failed(taken: Iterable[_Taken], *, since: datetime) -> dict[tuple[str, str | None], int]:
+    """A node that was replaced does not inherit what came to nothing before."""
     return Counter(
-        one.node for one in taken if one.status == "not_done" and one.intent.recorded_at > since
+        (one.node, one.intent.body["boot_id"])
+        for one in taken
+        if one.status == "not_done" and one.intent.recorded_at > since
     )
 
 
 def _undrained(released: Iterable[Entry]) -> dict[str, datetime]:
-    """When somebody returned a node; with another boot too, for a restart alone looks the same."""
-    by_others = ("undrained", "replaced")
+    """When somebody took a node out of our hands.
+
+    One that came back with another boot counts too, for a restart alone looks the same; so does
+    one that somebody holds in their own name, who will return it without a word to us.
+    """
+    by_others = ("undrained", "replaced", "taken_over")
     return {
         str(entry.node): entry.recorded_at for entry in released if entry.body["why"] in by_others
     }

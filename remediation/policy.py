@@ -5,30 +5,36 @@ Pure, and without regard to what may be done: that is for the guards.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Final
+from datetime import datetime, timedelta
+from typing import Final, Self
 
 import polars as pl
 
 from features.errors import DataError
+from remediation.capacity import Capacity, capacity_of
 from remediation.cluster import ClusterState, JobView, NodeView
-from remediation.costs import Weighing, weigh
-from remediation.decision import Decision, decision_id_of
+from remediation.costs import NOTHING_KNOWN, Outlook, Weighing, weigh
+from remediation.decision import Decision, decision_id_of, touches_node
+from remediation.evidence import APPLICATIONS, rests_on_applications_alone
+from remediation.reclaim import greedy_order
 from remediation.score_source import PublishedScores
-from remediation.site import Site
+from remediation.sentence import (
+    absent_sentence,
+    alert_sentence,
+    quiet_sentence,
+    risk_words,
+    unknown_sentence,
+)
+from remediation.site import Site, Window, matches
 
 # A hot node is slow before it is lost, and cools when its jobs end.
 PATIENT_FAULTS: Final = frozenset({"thermal"})
 # Uncorrectable memory ends the job on it with its next bad read; waiting for jobs is no answer.
 IMPATIENT_FAULTS: Final = frozenset({"hbm_uncorrectable", "row_remap_failure"})
+LEAST_SAVING: Final = 0.1
+"""GPU-hours that an action must be expected to save; less is rounding, and no reason to act."""
 _WAITING_FOR_JOBS: Final = ("cordon", "drain_after_jobs")
 _INTERRUPTING: Final = ("checkpoint_then_drain", "drain_now")
-_DOING: Final = {
-    "cordon": "a cordon",
-    "drain_after_jobs": "a drain after its jobs",
-    "checkpoint_then_drain": "a checkpoint and a drain",
-    "drain_now": "a drain at once",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +51,7 @@ class NodeScore:
         fault_type: Most probable fault type.
         model_version: Model.
         trained_on: synthetic or real.
+        is_application_only: Whether all that raised the score are signals of applications.
     """
 
     node: str
@@ -56,6 +63,7 @@ class NodeScore:
     fault_type: str | None
     model_version: str
     trained_on: str
+    is_application_only: bool = False
 
 
 def node_scores_of(published: PublishedScores, horizon_h: int) -> tuple[NodeScore, ...]:
@@ -83,8 +91,16 @@ def node_scores_of(published: PublishedScores, horizon_h: int) -> tuple[NodeScor
             f"horizon_h {horizon_h}. Publish one model's."
         )
     names = ("as_of", "horizon_h", "score", "status", "status_reason", "fault_type")
+    speaking = rows.filter(
+        pl.col("reasons").list.join(" ").str.contains(APPLICATIONS, literal=True)
+    )
+    alone = {
+        node
+        for node, reasons in speaking.select("entity_id", "reasons").iter_rows()
+        if rests_on_applications_alone(reasons)
+    }
     return tuple(
-        NodeScore(node=row.pop("entity_id"), **row)
+        NodeScore(node=(node := row.pop("entity_id")), is_application_only=node in alone, **row)
         for row in rows.select("entity_id", *names, "model_version", "trained_on").iter_rows(
             named=True
         )
@@ -94,25 +110,51 @@ def node_scores_of(published: PublishedScores, horizon_h: int) -> tuple[NodeScor
 def decide(
     scores: Sequence[NodeScore], state: ClusterState, *, site: Site, now: datetime
 ) -> tuple[Decision, ...]:
-    """Decides for every scored node, the greatest expected saving first.
+    """Decides for every scored node, those to be acted on first; below the threshold is nothing.
 
     Args:
-        scores: Node scores of one horizon.
+        scores: Node scores of one horizon, each node once.
         state: The cluster now.
         site: Costs and threshold.
         now: When it is decided.
 
     Returns:
-        One decision per score. Their order is by `p_fail x unplanned cost - drain cost`, then
-        by Lyra's preemption cost, then by name; those not weighed come last.
+        One decision per score. Those that want an action come first, by
+        `p_fail x unplanned cost - drain cost`, then by Lyra's preemption cost, then by name; once
+        a node's jobs would be interrupted, the nodes that share them are ranked anew. A
+        replacement is given to the first that interrupts jobs; those after it do without. The
+        others follow by the same rank, those not weighed last.
     """
-    decisions = [
-        _decide_one(
-            score, state.by_name.get(score.node), state.jobs_on(score.node), site=site, now=now
-        )
-        for score in scores
-    ]
-    return tuple(sorted(decisions, key=lambda d: (-d.benefit, d.preemption_cost, d.node)))
+    outlooks = _Outlooks.of(scores, state, site=site, now=now)
+    decided = {score.node: _decide_one(score, state, outlooks, site=site) for score in scores}
+    acting = [name for name, one in decided.items() if touches_node(one.wanted)]
+    by_node = {score.node: score for score in scores}
+
+    def rank(name: str, jobs: Sequence[JobView]) -> tuple[float, float, str]:
+        one = decided[name]
+        if jobs == state.jobs_on(name):
+            return _rank(one)
+        weighing = _weigh(by_node[name], state.by_name[name], jobs, outlooks, site=site)
+        actions = adequate_actions(one.fault_type, jobs, site=site)
+        saved = weighing.waiting - min(weighing.acting[action] for action in actions)
+        return (-saved, weighing.preemption, name)
+
+    order = greedy_order(
+        acting,
+        {name: state.jobs_on(name) for name in acting},
+        rank=rank,
+        takes_jobs=lambda name: decided[name].wanted in _INTERRUPTING,
+    )
+    first = []
+    for name in order:
+        one = decided[name]
+        if outlooks.is_changed and one.jobs and one.wanted in _INTERRUPTING:
+            one = _decide_one(by_node[name], state, outlooks, site=site)
+        if one.jobs and one.wanted in _INTERRUPTING:
+            outlooks = outlooks.after_taking(state.by_name[name])
+        first.append(one)
+    others = [one for one in decided.values() if not touches_node(one.wanted)]
+    return (*first, *sorted(others, key=_rank))
 
 
 def decide_unscored(
@@ -146,7 +188,8 @@ def adequate_actions(
 ) -> tuple[str, ...]:
     """The actions that suit a fault and the jobs on the node.
 
-    A job is interrupted only if it may be requeued or its partition is listed; unknown is no.
+    A job is interrupted only if it may be requeued, is elastic with a node to spare, or its
+    partition is listed; unknown is no.
 
     Args:
         fault_type: Most probable fault type.
@@ -156,7 +199,9 @@ def adequate_actions(
     if not jobs or fault_type in PATIENT_FAULTS:
         return _WAITING_FOR_JOBS
     may_interrupt = all(
-        job.is_requeue_allowed is True or job.partition in site.interruptible_partitions
+        job.is_requeue_allowed is True
+        or job.n_flexible > 0
+        or job.partition in site.interruptible_partitions
         for job in jobs
     )
     if not may_interrupt:
@@ -166,35 +211,158 @@ def adequate_actions(
     return (*_WAITING_FOR_JOBS, *_INTERRUPTING)
 
 
-def _decide_one(
-    score: NodeScore, node: NodeView | None, jobs: Sequence[JobView], *, site: Site, now: datetime
-) -> Decision:
-    blank = _undecided(score, node, jobs, now=now)
-    if score.score is None or score.status == "unknown":
-        why = score.status_reason or "no reason given"
-        return replace(blank, sentence=f"Score unknown ({why}): neither sick nor healthy.")
-    if node is None:
-        said = f"{score.score:.0%} to fail within {score.horizon_h} h, but the cluster does not"
-        return replace(blank, sentence=f"{said} know this node: nothing to act on.")
-    weighing = weigh(node, jobs, score=score.score, horizon_h=score.horizon_h, costs=site.costs)
-    best = min(
-        adequate_actions(score.fault_type, jobs, site=site), key=lambda a: weighing.acting[a]
+@dataclass(frozen=True)
+class _Outlooks:
+    """What every node's weighing shares: replacements, planned work, and whether some are gone."""
+
+    capacity: Capacity
+    windows: tuple[Window, ...]
+    now: datetime
+    is_changed: bool = False
+
+    @classmethod
+    def of(
+        cls, scores: Sequence[NodeScore], state: ClusterState, *, site: Site, now: datetime
+    ) -> Self:
+        until = now + timedelta(hours=site.horizon_h)
+        near = [window for window in site.maintenance if now < window.end and window.start < until]
+        suspects = {
+            score.node
+            for score in scores
+            if score.score is not None and score.score >= site.warning.threshold
+        }
+        # A node that is in maintenance, or soon will be, takes nobody's place.
+        suspects.update(
+            node.name
+            for node in (state.nodes if near else ())
+            if any(matches(node.name, window.nodes) for window in near)
+        )
+        coming = sorted(
+            (window for window in near if now < window.start), key=lambda window: window.start
+        )
+        capacity = capacity_of(state, site=site, suspects=frozenset(suspects))
+        return cls(capacity, tuple(coming), now)
+
+    def of_node(self, node: NodeView, jobs: Sequence[JobView]) -> Outlook:
+        spare = self.capacity.replacement(node) if jobs else None
+        window = next((one for one in self.windows if matches(node.name, one.nodes)), None)
+        if window is None:
+            return NOTHING_KNOWN if spare is None else Outlook(replacement=spare)
+        starts_in = (window.start - self.now) / timedelta(hours=1)
+        return Outlook(replacement=spare, maintenance=window.name, maintenance_in_h=starts_in)
+
+    def after_taking(self, node: NodeView) -> "_Outlooks":
+        """What is left once a node's jobs have moved."""
+        spare = self.capacity.replacement(node)
+        if spare is None:
+            return self
+        return replace(self, capacity=self.capacity.without(spare), is_changed=True)
+
+
+def _rank(decision: Decision) -> tuple[float, float, str]:
+    return (-decision.benefit, decision.preemption_cost, decision.node)
+
+
+def _weigh(
+    score: NodeScore, node: NodeView, jobs: Sequence[JobView], outlooks: _Outlooks, *, site: Site
+) -> Weighing:
+    return weigh(
+        node,
+        jobs,
+        score=score.score or 0.0,
+        horizon_h=score.horizon_h,
+        costs=site.costs,
+        outlook=outlooks.of_node(node, jobs),
     )
-    is_alert = score.score >= site.warning.threshold
-    is_worth_it = weighing.acting[best] < weighing.waiting
-    wanted = (best if is_worth_it else "watch") if is_alert else "none"
-    return replace(
-        blank,
-        wanted=wanted,
+
+
+def _decide_one(
+    score: NodeScore, state: ClusterState, outlooks: _Outlooks, *, site: Site
+) -> Decision:
+    node, jobs = state.by_name.get(score.node), state.jobs_on(score.node)
+    if score.score is None or score.status == "unknown":
+        return _decision(
+            score, node, jobs, now=outlooks.now, sentence=unknown_sentence(score.status_reason)
+        )
+    if node is None:
+        said = absent_sentence(score.score, score.horizon_h)
+        return _decision(score, node, jobs, now=outlooks.now, sentence=said)
+    risk = risk_words(
+        score.score, score.horizon_h, score.fault_type, is_prior=score.status == "prior"
+    )
+    if score.score < site.warning.threshold:
+        # Not weighed: nearly all nodes are here, and no action on them would be taken.
+        said = quiet_sentence(risk, threshold=site.warning.threshold)
+        return _decision(score, node, jobs, now=outlooks.now, sentence=said)
+    return _decide_alert(score, node, jobs, outlooks, risk=risk, site=site)
+
+
+def _decide_alert(
+    score: NodeScore,
+    node: NodeView,
+    jobs: tuple[JobView, ...],
+    outlooks: _Outlooks,
+    *,
+    risk: str,
+    site: Site,
+) -> Decision:
+    """Weighs the actions on a node above the threshold and takes the cheapest adequate one."""
+    weighing = _weigh(score, node, jobs, outlooks, site=site)
+    actions = adequate_actions(score.fault_type, jobs, site=site)
+    best = min(actions, key=weighing.acting.__getitem__)
+    is_worth_it = weighing.waiting - weighing.acting[best] >= LEAST_SAVING
+    sentence = alert_sentence(
+        risk,
+        weighing,
+        jobs,
+        best=best,
+        is_watch=not is_worth_it,
+        why_waits=_why_waits(score.fault_type, weighing, actions, jobs),
+        outlook=outlooks.of_node(node, jobs),
+        site=site,
+    )
+    return _decision(
+        score,
+        node,
+        jobs,
+        now=outlooks.now,
+        wanted=best if is_worth_it else "watch",
         cost_of_acting=weighing.acting[best],
         cost_of_waiting=weighing.waiting,
         preemption_cost=weighing.preemption,
-        sentence=_sentence(score, weighing, len(jobs), best=best, wanted=wanted, site=site),
+        is_application_only=score.is_application_only,
+        sentence=sentence,
     )
 
 
-def _undecided(
-    score: NodeScore, node: NodeView | None, jobs: Sequence[JobView], *, now: datetime
+def _why_waits(
+    fault_type: str | None, weighing: Weighing, actions: Sequence[str], jobs: Sequence[JobView]
+) -> str | None:
+    """Why the cheapest action of all is not taken, where it is not adequate."""
+    cheapest = min(weighing.acting, key=weighing.acting.__getitem__)
+    if cheapest in actions:
+        return None
+    if cheapest in _WAITING_FOR_JOBS:
+        return "such a fault does not wait for jobs to end"
+    if fault_type in PATIENT_FAULTS:
+        return "such a fault waits for an idle gap"
+    if any(job.is_requeue_allowed is False for job in jobs):
+        return "its jobs may not be interrupted"
+    return "it is unknown whether its jobs may be requeued, so they are left alone"
+
+
+def _decision(
+    score: NodeScore,
+    node: NodeView | None,
+    jobs: Sequence[JobView],
+    *,
+    now: datetime,
+    sentence: str,
+    wanted: str = "none",
+    cost_of_acting: float | None = None,
+    cost_of_waiting: float | None = None,
+    preemption_cost: float = 0.0,
+    is_application_only: bool = False,
 ) -> Decision:
     boot_id = node.boot_id if node else None
     return Decision(
@@ -209,7 +377,7 @@ def _undecided(
         boot_id=boot_id,
         as_of=score.as_of,
         decided_at=now,
-        wanted="none",
+        wanted=wanted,
         score=score.score,
         status=score.status,
         horizon_h=score.horizon_h,
@@ -217,31 +385,9 @@ def _undecided(
         model_version=score.model_version,
         trained_on=score.trained_on,
         jobs=tuple(job.job_id for job in jobs),
-        sentence="",
-    )
-
-
-def _sentence(
-    score: NodeScore, weighing: Weighing, n_jobs: int, *, best: str, wanted: str, site: Site
-) -> str:
-    fault = (score.fault_type or "fault type unknown").replace("_", " ")
-    on_it = (
-        f"{n_jobs} {'job' if n_jobs == 1 else 'jobs'} of {weighing.job_gpus:,.0f} GPUs on it, "
-        f"preemption cost {weighing.preemption:.2f}"
-        if n_jobs
-        else "no job on it"
-    )
-    if weighing.free_gpus > 0:
-        on_it += f", new jobs expected on {weighing.free_gpus:g} free GPUs"
-    assumed = f"; assumed: {', '.join(weighing.assumed)}" if weighing.assumed else ""
-    prior = ", a prior" if score.status == "prior" else ""
-    threshold = site.warning.threshold
-    ends = {
-        "none": f", and the score is below the alert threshold of {threshold:.0%}",
-        "watch": ", so watching is cheaper",
-    }
-    return (
-        f"{score.score:.0%} to fail within {score.horizon_h} h ({fault}{prior}): waiting is "
-        f"expected to cost {weighing.waiting:,.1f} GPU-hours and {_DOING[best]} "
-        f"{weighing.acting[best]:,.1f}{ends.get(wanted, '')} ({on_it}{assumed})."
+        cost_of_acting=cost_of_acting,
+        cost_of_waiting=cost_of_waiting,
+        preemption_cost=preemption_cost,
+        is_application_only=is_application_only,
+        sentence=sentence,
     )

@@ -6,17 +6,18 @@ Who publishes is not known here; whether scores have expired is judged by a guar
 import hashlib
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, Self
 
 import polars as pl
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from features.contracts import TableContract
 from features.errors import SourceError, StructureError
 from features.tables import GPU_SCORES, NODE_SCORES
+from models.warnings import WarningPolicy
 
 LATEST: Final = "LATEST.json"
 LONGEST_VALID: Final = timedelta(days=1)
@@ -34,6 +35,9 @@ class PublishedScores:
         trained_on: synthetic or real.
         node_scores: scores/node_scores, every horizon.
         gpu_scores: scores/gpu_scores, every horizon.
+        policies: Warning policy for nodes by horizon, chosen with the model; absent where a
+            horizon is scored by prior.
+        digest: SHA-256 of the published node scores; empty: they were never a file.
     """
 
     as_of: datetime
@@ -42,6 +46,8 @@ class PublishedScores:
     trained_on: str
     node_scores: pl.DataFrame
     gpu_scores: pl.DataFrame
+    policies: Mapping[int, WarningPolicy] = field(default_factory=dict)
+    digest: str = ""
 
     def is_expired(self, now: datetime) -> bool:
         """Whether they no longer hold at `now`."""
@@ -99,6 +105,20 @@ class _Files(_Strict):
     gpu_scores: _File
 
 
+class _Policy(_Strict):
+    threshold: float = Field(gt=0, le=1)
+    n: int = Field(ge=1)
+    k: int = Field(ge=1)
+    tick_s: float = Field(gt=0)
+    cooldown_s: float = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _n_within_k(self) -> Self:
+        if self.n > self.k:
+            raise ValueError(f"n = {self.n} of k = {self.k} ticks can never be")
+        return self
+
+
 class _Latest(_Strict):
     schema_version: Literal[1] = Field(alias="schema")
     as_of: AwareDatetime
@@ -108,6 +128,7 @@ class _Latest(_Strict):
     trained_on: Literal["synthetic", "real"]
     files: _Files
     coverage: float = Field(ge=0, le=1)
+    policies: dict[int, _Policy] = {}
 
 
 @dataclass(frozen=True)
@@ -155,6 +176,11 @@ class FolderScoreSource:
             trained_on=latest.trained_on,
             node_scores=self._read_table(NODE_SCORES, latest.files.node_scores, latest),
             gpu_scores=self._read_table(GPU_SCORES, latest.files.gpu_scores, latest),
+            policies={
+                horizon_h: WarningPolicy.from_dict(one.model_dump())
+                for horizon_h, one in latest.policies.items()
+            },
+            digest=latest.files.node_scores.sha256,
         )
 
     def _read_latest(self) -> _Latest:

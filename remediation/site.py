@@ -49,6 +49,12 @@ class Costs(_Strict):
         repair_hours: Time out of service after a failure under load.
         planned_repair_hours: Time out of service when a drained node really was failing. Not
             assumed to be shorter, for no published number says so.
+        wait_minutes: How long an interrupted job waits for another node where no replacement is
+            known.
+        standby_restart_minutes: From interruption until a job computes again on a warm standby
+            node; ByteRobust (SOSP'25) reports about a minute.
+        recall_minutes: Until a loaned server is back, or an elastic job has given up a node; Lyra
+            (EuroSys'23) measures 63 s.
     """
 
     restart_minutes: float = Field(default=15.0, ge=0)
@@ -59,6 +65,9 @@ class Costs(_Strict):
     drain_hours: float = Field(default=0.5, ge=0)
     repair_hours: float = Field(default=8.0, ge=0)
     planned_repair_hours: float = Field(default=8.0, ge=0)
+    wait_minutes: float = Field(default=30.0, ge=0)
+    standby_restart_minutes: float = Field(default=1.0, ge=0)
+    recall_minutes: float = Field(default=1.0, ge=0)
 
 
 class Caps(_Strict):
@@ -255,6 +264,9 @@ class Site(_Strict):
         levels: How far automation may go; the first fitting rule counts, otherwise *observe*.
         allow: Patterns of nodes the hook may touch.
         deny: Patterns of nodes it must not, whatever `allow` says.
+        standby: Patterns of nodes kept as warm standby; those that are up and idle count as
+            replacements in their partitions.
+        loaned: Patterns of servers of another pool that are lent when idle.
         interruptible_partitions: Partitions whose jobs may be interrupted although it is unknown,
             or denied, that they may be requeued.
         maintenance: Times in which nodes are left alone.
@@ -274,6 +286,8 @@ class Site(_Strict):
     levels: tuple[LevelRule, ...] = ()
     allow: tuple[str, ...] = (ANY,)
     deny: tuple[str, ...] = ()
+    standby: tuple[str, ...] = ()
+    loaned: tuple[str, ...] = ()
     interruptible_partitions: tuple[str, ...] = ()
     maintenance: tuple[Window, ...] = ()
     working_hours: tuple[WorkingHours, ...] = ()

@@ -51,7 +51,7 @@ def tend(
         is_over = now - held.since >= timedelta(minutes=site.costs.notice_minutes)
         has_ended = "done" in view.steps.get((held.intent_key, "end_notice"), ())
         if progress.jobs and held.action == NOTICE and is_over and not has_ended:
-            _step("end_notice", held, node, state, view, actuator=actuator, journal=journal)
+            take_step("end_notice", held, node, state, view, actuator=actuator, journal=journal)
         elif progress.stage == "stuck":
             _give_up(
                 held, node, progress, state, view, actuator=actuator, journal=journal, site=site
@@ -73,12 +73,12 @@ def _give_up(
     journal.escalate(f"stuck:{held.intent_key}", why="stuck", text=text, node=node.name)
     if not site.drains.is_stuck_returned:
         return
-    outcome = _step("return", held, node, state, view, actuator=actuator, journal=journal)
+    outcome = take_step("return", held, node, state, view, actuator=actuator, journal=journal)
     if outcome is not None and outcome.status == "done":
         journal.released(held.intent_key, node=node.name, why="returned")
 
 
-def _step(
+def take_step(
     step: str,
     held: Held,
     node: NodeView,
@@ -88,7 +88,20 @@ def _step(
     actuator: Actuator,
     journal: Journal,
 ) -> Outcome | None:
-    """Intent, act, result; None where it is done already, out of tries, or not ours to do."""
+    """One step with a node that we hold: intent, act, result.
+
+    Args:
+        step: end_notice or return.
+        held: The hold.
+        node: The node now.
+        state: The cluster now.
+        view: How things stand.
+        actuator: Acts.
+        journal: Where the step is noted.
+
+    Returns:
+        What came of it; None: it is done already, out of tries, or not ours to do.
+    """
     reason = parse_reason(node.reason)
     before = view.steps.get((held.intent_key, step), ())
     if reason is None or "done" in before or len(before) >= MOST_TRIES:

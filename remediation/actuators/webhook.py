@@ -98,6 +98,11 @@ class WebhookActuator:
         """As in `Actuator`."""
         return self._send("drain", order)
 
+    def end_notice(self, order: Order) -> Outcome:
+        """Sends nothing: by `notice_minutes` the receiver knows when jobs have to go."""
+        del order
+        return Outcome(status="done", detail="the receiver ends notices that it was told")
+
     def undrain(self, order: Order) -> Outcome:
         """As in `Actuator`."""
         return self._send("undrain", order)

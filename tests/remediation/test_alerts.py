@@ -9,12 +9,16 @@ from hypothesis import strategies as st
 from remediation import site as settings
 from remediation.alerts import alerts_of, new_bursts
 from remediation.cluster import ClusterState
-from remediation.ledger_view import Hold, Observed
+from remediation.ledger_view import Hold, Observed, SeenTick
 from remediation.site import Burst, Site
 
 
 def seen(kit, node, ticks_ago=0, boot_id="boot-1", score=0.9):
     return Observed(node, boot_id, kit.start - ticks_ago * kit.tick, score)
+
+
+def ticks(earlier):
+    return [SeenTick(one.as_of, (one.node,), (one.boot_id,), (one.score,)) for one in earlier]
 
 
 def site_of(n, k):
@@ -29,7 +33,7 @@ def site_of(n, k):
 def test_g07_alerts_are_a_plain_count_of_the_last_k_ticks(kit_once, n, more, ticks_ago):
     k = n + more
     earlier = [seen(kit_once, "a", ago) for ago in ticks_ago]
-    found = alerts_of([seen(kit_once, "a")], earlier, site=site_of(n, k))
+    found = alerts_of([seen(kit_once, "a")], ticks(earlier), site=site_of(n, k))
     assert ("a" in found) == (1 + sum(0 < ago < k for ago in ticks_ago) >= n)
 
 
@@ -42,12 +46,12 @@ def kit_once():
 
 
 def test_g07_a_node_that_is_not_above_now_is_no_alert(kit):
-    assert alerts_of([], [seen(kit, "a", 1)], site=site_of(1, 3)) == frozenset()
+    assert alerts_of([], ticks([seen(kit, "a", 1)]), site=site_of(1, 3)) == frozenset()
 
 
 @pytest.mark.parametrize(("boot_id", "is_alert"), [("boot-1", True), ("boot-0", False)])
 def test_g12_only_ticks_of_the_present_boot_count(kit, boot_id, is_alert):
-    found = alerts_of([seen(kit, "a")], [seen(kit, "a", 1, boot_id)], site=site_of(2, 3))
+    found = alerts_of([seen(kit, "a")], ticks([seen(kit, "a", 1, boot_id)]), site=site_of(2, 3))
     assert ("a" in found) == is_alert
 
 
@@ -59,7 +63,7 @@ def bursts(kit, above, earlier=(), *, holds=(), n_manageable=10, **changes):
     values = {"fleet_nodes": 2, "component_nodes": 99, "fleet_percent": 1} | changes
     found = new_bursts(
         above,
-        earlier,
+        ticks(earlier),
         state=state,
         n_manageable=n_manageable,
         holds=holds,
@@ -109,3 +113,27 @@ def test_g08_nodes_of_an_earlier_burst_make_no_other(kit, is_acknowledged):
     )
     above = [seen(kit, "a"), seen(kit, "b")]
     assert bursts(kit, above, holds=(hold,)) == []
+
+
+def test_g08_a_driver_that_part_of_the_fleet_runs_is_a_scope_of_its_own(kit):
+    def found(old_of_ten, new_driver, percent=40):
+        names = [f"n{i}" for i in range(10)]
+        nodes = tuple(
+            kit.node(name, driver="550.1" if i < old_of_ten else new_driver)
+            for i, name in enumerate(names)
+        )
+        holds = new_bursts(
+            [seen(kit, name) for name in names[:2]],
+            (),
+            state=ClusterState(as_of=kit.start, nodes=nodes),
+            n_manageable=1000,
+            holds=(),
+            site=Site(burst=Burst(fleet_nodes=2, component_nodes=99, fleet_percent=percent)),
+            now=kit.start,
+        )
+        return [hold.scope for hold in holds]
+
+    assert found(5, "550.2") == ["driver 550.1"]
+    assert found(6, "550.2") == []  # two of six are less than 40 %
+    assert found(5, "550.1", 1) == []  # one driver everywhere is the fleet
+    assert found(0, None) == []

@@ -169,8 +169,8 @@ def test_a_node_held_by_the_ledger_is_not_taken_again(context):
 
 def test_g19_tries_are_budgeted(context):
     most = context.site.caps.attempts
-    below = replace(context, record=LedgerView(failed={"a": most - 1}))
-    full = replace(context, record=LedgerView(failed={"a": most}))
+    below = replace(context, record=LedgerView(failed={("a", "boot-1"): most - 1}))
+    full = replace(context, record=LedgerView(failed={("a", "boot-1"): most}))
     assert guards.attempts_left(decision(), below).is_allowed
     assert not guards.attempts_left(decision(), full).is_allowed
 

@@ -360,7 +360,7 @@ def test_g20_the_audit_holds_score_model_verdicts_actor_before_and_after(kit):
     entries = {entry.kind: entry for entry in world.ledger.entries()}
     assert entries["decision"].body["score"] == 0.9
     assert entries["decision"].body["model_version"] == "17"
-    assert len(entries["decision"].body["verdicts"]) == 22
+    assert len(entries["decision"].body["verdicts"]) == 23
     assert entries["intent"].actor == "forewarn"
     assert entries["intent"].body["before"]["state"] == "up"
     assert entries["result"].body["after"]["state"] == "drain"
@@ -432,7 +432,9 @@ def test_g28_synthetic_and_prior_scores_act_in_simulation_only(kit, changes):
 
 
 def test_ranked_by_expected_saving_not_by_score(kit):
-    job = JobView(job_id="7", nodes=("b", "idle"), n_gpus=4096, is_requeue_allowed=True)
+    job = JobView(
+        job_id="7", nodes=("b", "idle"), n_gpus=4096, remaining_h=24, is_requeue_allowed=True
+    )
     run = kit.world({"a": 0.8, "b": 0.7}, jobs=(job,)).run()
     assert [one.decision.node for one in run.judged][:2] == ["b", "a"]
 

@@ -212,3 +212,18 @@ def test_a_database_of_something_else_is_left_as_it_is(tmp_path):
     other.close()
     with pytest.raises(LedgerError, match="version 0 with 1 objects"):
         SqliteLedger(path)
+
+
+def test_a_name_that_cannot_be_written_is_an_error_of_the_ledger(tmp_path):
+    with SqliteLedger(tmp_path / "ledger.sqlite") as ledger:
+        with pytest.raises(LedgerError, match="ledger"):
+            ledger.append(
+                NewEntry(
+                    key="k",
+                    kind="decision",
+                    recorded_at=datetime(2026, 1, 5, tzinfo=UTC),
+                    actuator="fake",
+                    node="\ud800",
+                )
+            )
+        assert ledger.verify().n_entries == 0

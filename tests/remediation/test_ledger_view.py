@@ -60,10 +60,13 @@ def test_what_was_done_is_held_until_released_what_would_be_done_for_a_time(view
 
 def test_g19_tries_count_for_a_while(view):
     moment = timedelta(microseconds=1)
-    assert view(age=ATTEMPTS_WINDOW - moment, status="not_done").failed == {"a": 1}
+    assert view(age=ATTEMPTS_WINDOW - moment, status="not_done").failed == {("a", "b"): 1}
     assert view(age=ATTEMPTS_WINDOW, status="not_done").failed == {}
 
 
-@pytest.mark.parametrize(("why", "cools"), [("undrained", True), ("taken_over", False)])
-def test_g10_only_an_undrain_starts_a_cool_down(view, why, cools):
+@pytest.mark.parametrize(
+    ("why", "cools"),
+    [("undrained", True), ("taken_over", True), ("replaced", True), ("returned", False)],
+)
+def test_g10_what_others_did_starts_a_cool_down_and_our_own_return_none(view, why, cools):
     assert ("a" in view(released=why).undrained) == cools

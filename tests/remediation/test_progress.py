@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from remediation.progress import progress_of
 from remediation.cluster import JobView, NodeView
+from remediation.progress import progress_of
 
 SINCE = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = timedelta(hours=1)

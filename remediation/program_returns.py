@@ -1,0 +1,151 @@
+"""Brings nodes that we hold back: on a person's word, or after a cause was settled and a check ran.
+
+Whether a node may return is in `remediation.returning`, how checks run in `remediation.checks`;
+no score is asked for here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from remediation.actuators.protocol import Actuator
+from remediation.checks import CheckResult, CheckRunner
+from remediation.cluster import ClusterState, NodeView
+from remediation.journal import Journal
+from remediation.ledger import NewEntry, time_text
+from remediation.ledger_view import Held, LedgerView
+from remediation.process_settings import ReturnSettings
+from remediation.requested import Requested
+from remediation.returning import Record, check_body, last_checks, may_return, offences_of
+from remediation.tending import take_step
+
+_RECORD_KINDS: Final = ("intent", "result", "request")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Returns:
+    """What returns are decided by.
+
+    Attributes:
+        view: How things stand by the ledger.
+        state: The cluster now.
+        requested: What people asked for.
+        settings: The check, and when a node comes back too often.
+        now: The present.
+    """
+
+    view: LedgerView
+    state: ClusterState
+    requested: Requested
+    settings: ReturnSettings
+    now: datetime
+
+
+def note_checks(results: Sequence[CheckResult], view: LedgerView, *, journal: Journal) -> None:
+    """Notes what checks of nodes that are still held found.
+
+    Args:
+        results: What they found.
+        view: How things stand.
+        journal: Where it is noted.
+    """
+    for one in results:
+        held = view.held.get(one.node)
+        if held is None:
+            continue
+        journal.ledger.append(
+            NewEntry(
+                key=f"checked:{held.intent_key}:{time_text(one.started_at)}",
+                kind="checked",
+                recorded_at=journal.clock(),
+                actuator=journal.actuator,
+                node=one.node,
+                body=check_body(one, intent_key=held.intent_key),
+            )
+        )
+
+
+def return_nodes(
+    returns: Returns, *, actuator: Actuator, journal: Journal, checks: CheckRunner | None
+) -> tuple[str, ...]:
+    """Returns every node that may come back, and begins the checks that others wait for.
+
+    A person's wish needs neither cause nor check, for who asks has looked. Whatever one node
+    does, the next is seen to.
+
+    Args:
+        returns: What is decided by.
+        actuator: Acts.
+        journal: Where each step is noted.
+        checks: Runs checks; None: none can be run.
+
+    Returns:
+        The nodes that are back in service.
+    """
+    view = returns.view
+    ledger = journal.ledger
+    past = last_checks(ledger.entries(kinds=("checked",)), actuator=journal.actuator)
+    offences = offences_of(ledger.entries(kinds=_RECORD_KINDS), actuator=journal.actuator)
+    back = []
+    for name, held in sorted(view.held.items()):
+        node = returns.state.by_name.get(name)
+        if node is None or name in view.ambiguous or node.owner != "forewarn":
+            continue
+        if _is_wished_back(returns, held, node):
+            # A person's return starts a cool-down, as if it had been done by hand.
+            if _return(held, node, returns, actuator=actuator, journal=journal, why="undrained"):
+                back.append(name)
+            continue
+        found = may_return(
+            held,
+            returns.requested.causes.get(name),
+            past.get(name),
+            Record(
+                now=returns.now,
+                boot_id=node.boot_id,
+                offences=offences.get(name, ()),
+                rules=returns.settings.rules,
+            ),
+        )
+        if found.way == "return":
+            if _return(held, node, returns, actuator=actuator, journal=journal, why="returned"):
+                back.append(name)
+        elif found.way == "repair":
+            text = f"{name}: {found.reason}"
+            journal.escalate(f"repair:{held.intent_key}", why="repair", text=text, node=name)
+        elif found.needs_check and not returns.state.jobs_on(name):  # it would compete with jobs
+            _begin_check(node, returns, checks)
+    return tuple(back)
+
+
+def _is_wished_back(returns: Returns, held: Held, node: NodeView) -> bool:
+    wish = returns.requested.undrains.get(node.name)
+    return wish is not None and wish.at > held.since and wish.boot_id == node.boot_id
+
+
+def _begin_check(node: NodeView, returns: Returns, checks: CheckRunner | None) -> None:
+    if checks is not None and returns.settings.check is not None:
+        checks.start(returns.settings.check, node=node.name, boot_id=node.boot_id)
+
+
+def _return(
+    held: Held,
+    node: NodeView,
+    returns: Returns,
+    *,
+    actuator: Actuator,
+    journal: Journal,
+    why: str,
+) -> bool:
+    """Returns a node; whether it surely is back."""
+    outcome = take_step(
+        "return", held, node, returns.state, returns.view, actuator=actuator, journal=journal
+    )
+    if outcome is None:
+        return False
+    if outcome.status != "done":
+        journal.messages.append(f"{node.name}: not returned: {outcome.detail}")
+        return False
+    journal.released(held.intent_key, node=node.name, why=why)
+    return True

@@ -1,0 +1,105 @@
+"""A node that we hold comes back after its cause was settled and a check under load passed."""
+
+from pathlib import Path
+
+import pytest
+
+from remediation.hook_settings import HookSettings
+from remediation.program import Round, opened, run_round
+from remediation.program_loop import run_one
+from tests.remediation.program_world import ProgramWorld, make_world
+from tests.remediation.slurm_world import FakeJob
+
+BOOT = "slurmd-1795993535"
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProgramWorld:
+    return make_world(tmp_path, monkeypatch)
+
+
+def checked_by(world: ProgramWorld, *command: str) -> HookSettings:
+    check = {"name": "burn", "command": list(command), "is_under_load": True}
+    return world.write(returns={"check": check})
+
+
+def one(settings: HookSettings) -> Round:
+    return run_one(settings, core_tables=None)
+
+
+def test_g24_repaired_and_a_passed_check_return_a_node(world: ProgramWorld) -> None:
+    settings = checked_by(world, "true", "{node}")
+    world.publish({"n1": 0.9})
+    one(settings)
+    one(settings)
+    assert world.drained == ["n1"]  # nobody has said anything of its cause
+    world.ask("repaired", node="n1", boot_id=BOOT)
+    one(settings)
+    assert world.drained == ["n1"]  # the check of this round counts in the next
+    made = one(settings)
+    assert (world.drained, made.returned) == ([], ("n1",))
+
+
+@pytest.mark.parametrize("what", ["repaired", "false_alarm"])
+def test_g24_a_failed_check_sends_a_node_to_repair_whatever_was_said(
+    world: ProgramWorld, what: str
+) -> None:
+    settings = checked_by(world, "false")
+    world.publish({"n1": 0.9})
+    one(settings)
+    world.ask(what, node="n1", boot_id=BOOT)
+    one(settings)
+    made = one(settings)
+    assert world.drained == ["n1"]
+    assert "burn failed" in made.messages[0]
+
+
+def test_g24_without_a_check_nothing_comes_back_by_itself(world: ProgramWorld) -> None:
+    settings = world.write()
+    world.publish({"n1": 0.9})
+    one(settings)
+    world.ask("repaired", node="n1", boot_id=BOOT)
+    one(settings)
+    one(settings)
+    assert world.drained == ["n1"]
+
+
+def test_g24_no_check_is_begun_beside_running_jobs(world: ProgramWorld, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    settings = checked_by(world, "touch", str(seen))
+    world.publish({"n1": 0.9})
+    one(settings)
+    world.slurm.jobs.append(FakeJob("7", ("n1",), state="COMPLETING"))
+    world.ask("repaired", node="n1", boot_id=BOOT)
+    one(settings)
+    assert world.drained == ["n1"]
+    assert not seen.exists()
+    world.slurm.jobs.clear()
+    one(settings)
+    assert seen.exists()
+
+
+def test_g22_the_kill_switch_stops_returns_too(world: ProgramWorld) -> None:
+    settings = world.write()
+    world.publish({"n1": 0.9})
+    one(settings)
+    world.ask("undrain", node="n1", boot_id=BOOT)
+    settings.kill_switch.touch()
+    one(settings)
+    assert world.drained == ["n1"]
+    settings.kill_switch.unlink()
+    one(settings)
+    assert world.drained == []
+
+
+def test_a_return_that_comes_to_nothing_is_a_persons(
+    world: ProgramWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.publish({"n1": 0.9})
+    with opened(world.write()) as hook:
+        run_round(hook)
+        world.ask("undrain", node="n1", boot_id=BOOT)
+        monkeypatch.setattr(world.slurm, "_update", lambda *_: (1, "", "Invalid user id"))
+        made = run_round(hook)
+    assert world.drained == ["n1"]
+    assert "n1: not returned" in made.messages[0]
