@@ -3,6 +3,7 @@
 The truth it is computed from is written and read by `simulation.writers.truth_tables`.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -74,6 +75,15 @@ class Reader:
     lead_h: float = LEAD_H
     tick_h: float = TICK_H
     budget: float = ALERT_BUDGET
+
+    def __post_init__(self) -> None:
+        """Refuses what no reader can do."""
+        is_sound = 0 <= self.lead_h < math.inf and 0 < self.tick_h < math.inf
+        if not (is_sound and 0 <= self.budget <= 1):
+            raise DataError(
+                f"expected a finite lead from 0 h, a finite tick above 0 h and a budget from 0 to "
+                f"1, got {self.lead_h:g} h, {self.tick_h:g} h and {self.budget:g}. Change these."
+            )
 
 
 def recall_ceiling(

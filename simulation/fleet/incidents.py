@@ -247,7 +247,7 @@ class _Life:
         )
         if incident.is_replaced:
             (self.gpus[slot],) = build_gpus(self.hazards.regime, self.rng, slots=[slot])
-            swap_s = incident.end_s - SWAP_BEFORE_END_S
+            swap_s = max(incident.detected_s, incident.end_s - SWAP_BEFORE_END_S)
             self.stays[slot][-1] = replace(stay, to_s=swap_s)
             self.stays[slot].append(Stay(self.gpus[slot], swap_s, None))
         self.now = float(incident.end_s)

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from features.errors import SettingsError
 from remediation.strict_yaml import parse_yaml
 from simulation.fleet.regime_faults import Batch, Decoy, FaultClass, Frailty
-from simulation.fleet.regime_sections import Section, UtcMoment
+from simulation.fleet.regime_sections import Section, UtcMoment, Word
 from simulation.fleet.regime_site import Climate, Disturbances, Hardware, Logs
 from simulation.fleet.regime_workload import Workload
 
@@ -44,15 +44,15 @@ class Regime(Section):
         hazard_multiplier: Factor on every failure rate.
     """
 
-    name: str
+    name: Word
     note: str
     seed: int = Field(ge=0)
     start: UtcMoment
-    nodes: int = Field(ge=1)
+    nodes: int = Field(ge=1, le=100_000)
     gpus_per_node: int = Field(ge=1)
-    days: float = Field(gt=0)
+    days: float = Field(ge=1 / 86400, le=3660)
     scrape_s: int = Field(ge=1)
-    hazard_multiplier: float = Field(ge=0)
+    hazard_multiplier: float = Field(ge=0, le=1_000_000)
     faults: tuple[FaultClass, ...]
     decoys: tuple[Decoy, ...]
     batches: tuple[Batch, ...]
@@ -82,8 +82,8 @@ class Regime(Section):
         ):
             if len(values) != self.gpus_per_node:
                 raise ValueError(f"{name} needs {self.gpus_per_node} values, got {len(values)}")
-        if max(self.hardware.max_w, self.hardware.idle_w) > 3000:
-            raise ValueError("hardware.max_w must be below 3000 W, the range of the tables")
+        if not self.hardware.idle_w < self.hardware.max_w <= 3000:
+            raise ValueError("expected hardware.idle_w < hardware.max_w <= 3000 W")
         return self
 
     def with_size(self, *, nodes: int | None, days: float | None) -> "Regime":

@@ -9,7 +9,7 @@ from typing import Final, Literal
 from pydantic import Field, model_validator
 
 from features.vocabulary import FAULT_TYPES
-from simulation.fleet.regime_sections import HourRange, Section, Share, UtcMoment
+from simulation.fleet.regime_sections import HourRange, Positive, Section, Share, UtcMoment, Word
 
 PrecursorKind = Literal[
     "hbm_errors",
@@ -99,7 +99,7 @@ class FaultClass(Section):
     detection_min: HourRange
     telemetry: Literal["idle", "blank", "gone"] = "idle"
     new_driver_factor: float = Field(default=1.0, ge=0)
-    heat_doubling_c: float | None = Field(default=None, gt=0)
+    heat_doubling_c: float | None = Field(default=None, ge=1)
     health_check: HealthCheck | None = None
 
     @model_validator(mode="after")
@@ -152,7 +152,7 @@ class Decoy(Section):
 class Batch(Section):
     """A hardware batch: its share of GPUs, hazard factor and month of installation."""
 
-    name: str
+    name: Word
     share: Share
     factor: float = Field(gt=0)
     installed: UtcMoment
@@ -170,8 +170,8 @@ class Frailty(Section):
         top_of_rack_factor: Hazard factor of the rack's uppermost node.
     """
 
-    node_shape: float = Field(gt=0)
-    gpu_shape: float = Field(gt=0)
+    node_shape: float = Field(ge=0.05)
+    gpu_shape: float = Field(ge=0.05)
     is_fleet_mean_one: bool
-    slot_factors: tuple[float, ...]
+    slot_factors: tuple[Positive, ...]
     top_of_rack_factor: float = Field(gt=0)

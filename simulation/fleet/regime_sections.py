@@ -15,6 +15,8 @@ HOURS_PER_YEAR: Final = DAYS_PER_YEAR * 24
 def _as_utc(moment: datetime) -> datetime:
     if moment.tzinfo is None:
         raise ValueError("give the start with its offset, for instance 2026-01-01T00:00:00Z")
+    if not 1971 <= moment.year <= 2200:
+        raise ValueError(f"expected a year from 1971 to 2200, got {moment.year}")
     return moment.astimezone(UTC)
 
 
@@ -27,9 +29,13 @@ def _as_range(bounds: tuple[float, float]) -> tuple[float, float]:
 UtcMoment = Annotated[datetime, AfterValidator(_as_utc)]
 HourRange = Annotated[tuple[float, float], AfterValidator(_as_range)]
 Share = Annotated[float, Field(ge=0, le=1)]
+NotNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+Word = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f-\x9f|,\"]*$")]
+"""Text that is printed into files of one line per row: no control characters, no delimiters."""
 
 
 class Section(BaseModel):
-    """A part of a regime: unknown keys are errors, and nothing changes after reading."""
+    """A part of a regime: unknown keys, NaN and infinity are errors; it never changes."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

@@ -3,11 +3,11 @@
 What is drawn from them is in `.climate`, `.hardware`, `.telemetry` and `.events`.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from simulation.fleet.regime_sections import HourRange, Section, Share
+from simulation.fleet.regime_sections import HourRange, NotNegative, Positive, Section, Share, Word
 
 
 class Spell(Section):
@@ -35,7 +35,7 @@ class Climate(Section):
     season_swing_c: float = 0.0
     season_peak_day: float = 200.0
     spells: tuple[Spell, ...] = ()
-    wander_c: float
+    wander_c: NotNegative
 
 
 class Mig(Section):
@@ -48,24 +48,24 @@ class Mig(Section):
     """
 
     node_share: Share
-    profile: str = "1g.10gb"
+    profile: Word = "1g.10gb"
     instances: int = Field(default=7, ge=2, le=7)
 
 
 class Hardware(Section):
     """The GPU product and the node around it."""
 
-    model: str
-    idle_w: float
-    max_w: float
-    frame_buffer_mib: int
+    model: Word
+    idle_w: Positive
+    max_w: Positive
+    frame_buffer_mib: int = Field(ge=1024)
     idle_clock_mhz: int
     max_clock_mhz: int
     memory_clock_mhz: int
-    pci_buses: tuple[str, ...]
+    pci_buses: tuple[Annotated[str, Field(pattern=r"^[0-9a-f]{2}$")], ...]
     nodes_per_rack: int = Field(ge=1)
     leaky_share: Share
-    leaky_sbe_per_day: float
+    leaky_sbe_per_day: NotNegative
     mig: Mig | None = None
 
 
@@ -108,16 +108,16 @@ class Disturbances(Section):
     exporter_deaths_per_node_year: float = Field(default=0.0, ge=0)
     exporter_death_h: HourRange = (0.5, 48.0)
     driver_day: float
-    driver_stagger_h: float
-    driver_drain_h: float
-    driver_work_min: float
-    driver_before: str
-    driver_after: str
+    driver_stagger_h: NotNegative
+    driver_drain_h: NotNegative
+    driver_work_min: Positive
+    driver_before: Word
+    driver_after: Word
     reboots_per_node_year: float = Field(default=0.0, ge=0)
     holds_per_node_year: float = Field(default=0.0, ge=0)
     hold_h: HourRange = (4.0, 72.0)
-    chatter_per_day: float
-    reboot_min: float
+    chatter_per_day: NotNegative
+    reboot_min: Positive
 
 
 LogForm = Literal["iso_uptime", "dmesg_ctime", "dmesg_iso", "iso", "rfc3164", "journald"]

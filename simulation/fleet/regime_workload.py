@@ -5,7 +5,7 @@ How jobs are drawn and placed is in `.demand`, `.jobs` and `.schedule`.
 
 from pydantic import Field, field_validator
 
-from simulation.fleet.regime_sections import HourRange, Section, Share
+from simulation.fleet.regime_sections import HourRange, NotNegative, Section, Share
 
 Weights = dict[int, float]
 
@@ -36,9 +36,9 @@ class Workload(Section):
     gpu_hours_share: Share
     size_weights: Weights = Field(min_length=1)
     median_h: float = Field(gt=0)
-    sigma: float = Field(gt=0)
-    cap_h: float = Field(gt=0)
-    size_exponent: float
+    sigma: float = Field(gt=0, le=5)
+    cap_h: float = Field(gt=0, le=8784)
+    size_exponent: float = Field(ge=-2, le=2)
     debug_share: Share = 0.3
     service_share: Share = 0.02
     service_size_weights: Weights = Field({1: 4, 2: 3, 4: 2, 8: 1}, min_length=1)
@@ -46,7 +46,7 @@ class Workload(Section):
     crash_share: Share
     fail_share: Share
     crash_all_share: Share
-    checkpoint_min: float
+    checkpoint_min: NotNegative
     restart_min: HourRange
     users: int = Field(ge=1)
 

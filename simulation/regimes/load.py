@@ -47,7 +47,11 @@ def load_regime(name_or_path: str) -> Regime:
 
 def _document(path: Path, *, extending: tuple[Path, ...]) -> dict[str, Any]:
     """A regime file with what it extends filled in; `extending` led to it."""
-    document = read_regime_document(path.read_text(encoding="utf-8"), origin=str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"regime {path} is no text in UTF-8: {error}. Give YAML.") from error
+    document = read_regime_document(text, origin=str(path))
     name = document.pop("extends", None)
     if name is None:
         return document

@@ -19,6 +19,9 @@ from simulation.fleet.regime_site import LogForm
 _UP_BEFORE_START_S: Final = 21 * 86400.0
 """How long nodes had been up when the record began."""
 
+DATED_WITHOUT_YEAR_D: Final = 360
+"""Longest record whose lines can be dated by month and day, in days."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _CUT_OFF: Final = "NVRM: Xid (PCI:0000:"
@@ -112,7 +115,7 @@ def write_node_log(
     Returns:
         The file with the number of bad lines in it.
     """
-    forms = regime.logs.forms
+    forms = _forms(regime)
     lines = _rendered(node, events, regime, form=forms[node.index % len(forms)], n_bad=n_bad)
     path = folder / f"{node.name}.log"
     _write(path, [text for _, text in lines], regime=regime)
@@ -133,7 +136,7 @@ def write_collected_log(
     Returns:
         The file with the number of bad lines in it.
     """
-    forms = [form for form in regime.logs.forms if form in NAMES_HOST] or ["iso"]
+    forms = [form for form in _forms(regime) if form in NAMES_HOST] or ["iso"]
     form = forms[nodes[0][0].index // max(1, len(nodes)) % len(forms)]
     lines: list[tuple[float, str]] = []
     bad = 0
@@ -144,6 +147,12 @@ def write_collected_log(
     lines.sort(key=lambda line: line[0])
     _write(path, [text for _, text in lines], regime=regime)
     return {path: bad}
+
+
+def _forms(regime: Regime) -> Sequence[LogForm]:
+    """The site's forms; over more than a year none tells the time that does not give the year."""
+    is_long = regime.days > DATED_WITHOUT_YEAR_D
+    return ["iso" if form == "rfc3164" and is_long else form for form in regime.logs.forms]
 
 
 def _rendered(

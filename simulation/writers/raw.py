@@ -5,12 +5,15 @@ Each format has its own module; groups of nodes are written by `simulation.write
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
-from multiprocessing import get_context
+from itertools import permutations
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 
 from features.errors import DataError
@@ -55,34 +58,74 @@ def write_fleet(
         telemetry: How telemetry is delivered.
 
     Raises:
-        DataError: A folder exists and is not an earlier fleet's, or one lies in the other; nothing
-            is changed.
+        DataError: As of `check_folders`; nothing is changed.
+    """
+    out, truth, partial, partial_truth = check_folders(out_dir, truth_dir)
+    try:
+        for folder in (partial, partial_truth):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            (folder / PROVENANCE).touch()  # the mark of what may be removed, should this run die
+        written = _write_raw(fleet, partial, workers=workers, telemetry=telemetry)
+        write_truth(fleet, partial_truth)
+        _write_provenance(fleet, partial, written=written)
+        _write_provenance(fleet, partial_truth, written=Written())
+        for done, folder in ((partial, out), (partial_truth, truth)):
+            shutil.rmtree(folder, ignore_errors=True)
+            done.rename(folder)
+    except OSError as error:
+        raise DataError(
+            f"the fleet cannot be written to {out_dir} and {truth_dir}: {error}. Make room there, "
+            f"or give folders on another disk."
+        ) from error
+    finally:  # what is left of a run that failed would fill the disk
+        for folder in (partial, partial_truth):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_folders(out_dir: Path, truth_dir: Path) -> tuple[Path, Path, Path, Path]:
+    """Checks that a fleet can be written to two folders without harm to anything else.
+
+    Args:
+        out_dir: Folder for the raw files.
+        truth_dir: Folder for the truth.
+
+    Returns:
+        Both, resolved, and the folders beside them in which they are made.
+
+    Raises:
+        DataError: One lies in another, is no folder, is in use, or holds something else.
     """
     out, truth = out_dir.resolve(), truth_dir.resolve()
-    if out == truth or out in truth.parents or truth in out.parents:
+    partial, partial_truth = (path.parent / f"{path.name}.partial" for path in (out, truth))
+    folders = (out, truth, partial, partial_truth)
+    if any(one == other or one in other.parents for one, other in permutations(folders, 2)):
         raise DataError(
             f"{out_dir} and {truth_dir} lie in one another: the truth must be out of reach of "
             f"whoever reads the raw files. Give two folders side by side."
         )
-    for folder in (out_dir, truth_dir):
-        if folder.exists() and not (folder / PROVENANCE).is_file() and any(folder.iterdir()):
+    for folder in folders:
+        if Path.cwd().is_relative_to(folder):
+            raise DataError(f"{folder} holds the current folder. Run this from elsewhere.")
+        if folder.exists() and not folder.is_dir():
+            raise DataError(f"{folder} is a file, expected a folder. Give another name.")
+        if folder.is_mount():
+            raise DataError(f"{folder} is a mount, which nothing can replace. Give a folder in it.")
+        if folder.exists() and any(folder.iterdir()) and not _is_of_a_fleet(folder):
             raise DataError(
-                f"{folder} exists, is not empty and has no {PROVENANCE}: it is not a simulated "
-                f"fleet's folder. Give another one, or empty it."
+                f"{folder} exists, is not empty and has no {PROVENANCE} of ours: it is not a "
+                f"simulated fleet's folder. Give another one, or empty it."
             )
-    partial, partial_truth = (
-        folder.with_name(f"{folder.name}.partial") for folder in (out_dir, truth_dir)
-    )
-    for folder in (partial, partial_truth):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-    written = _write_raw(fleet, partial, workers=workers, telemetry=telemetry)
-    write_truth(fleet, partial_truth)
-    _write_provenance(fleet, partial, written=written)
-    _write_provenance(fleet, partial_truth, written=Written())
-    for done, folder in ((partial, out_dir), (partial_truth, truth_dir)):
-        shutil.rmtree(folder, ignore_errors=True)
-        done.rename(folder)
+    return folders
+
+
+def _is_of_a_fleet(folder: Path) -> bool:
+    """Whether a fleet was written there, or begun: only such folders may be removed."""
+    path = folder / PROVENANCE
+    if not path.is_file():
+        return False
+    content = path.read_bytes()
+    return not content or b'"generator_version"' in content
 
 
 def simulate_to(
@@ -117,6 +160,7 @@ def simulate_to(
         SettingsError: There is no such regime, or none of that size.
         DataError: A folder holds something else.
     """
+    check_folders(out_dir, truth_dir)  # before minutes of work, not after
     chosen = load_regime(regime)
     if scrape_s is not None:
         chosen = chosen.model_copy(update={"scrape_s": scrape_s})
@@ -153,7 +197,8 @@ def _write_shards(
             yield write_shard(shard, folder)
         return
     # A fork would copy the threads of Polars and Arrow in a state that may never end.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    context = get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool:
         pending = []
         for shard in shards:
             pending.append(pool.submit(write_shard, shard, folder))
@@ -161,6 +206,18 @@ def _write_shards(
                 yield pending.pop(0).result()
         for future in pending:
             yield future.result()
+
+
+def _end_with_parent() -> None:
+    """Makes a worker end with its parent, which cannot end it if it is itself killed."""
+    Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _shards(fleet: Fleet, telemetry: Form) -> Iterator[Shard]:
@@ -228,11 +285,16 @@ def _write_provenance(fleet: Fleet, folder: Path, *, written: Written) -> None:
         "files": {
             path.relative_to(folder).as_posix(): {
                 "bytes": path.stat().st_size,
-                "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+                "sha256": _checksum(path),
             }
             for path in sorted(folder.rglob("*"))
-            if path.is_file()
+            if path.is_file() and path != folder / PROVENANCE
         },
     }
     text = json.dumps(document, indent=2) + "\n"
     (folder / PROVENANCE).write_text(text, encoding="utf-8", newline="\n")
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:  # accounting of a big fleet takes gigabytes
+        return hashlib.file_digest(file, "sha256").hexdigest()

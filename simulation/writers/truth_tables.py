@@ -64,6 +64,8 @@ CLASS_SCHEMA: Final = pl.Schema(
     }
 )
 
+AIR_SCHEMA: Final = pl.Schema({"at": UTC_TIME, "above_c": pl.Float64()})
+
 DECOY_SCHEMA: Final = pl.Schema(
     {
         "kind": pl.String(),
@@ -248,7 +250,7 @@ def read_truth(folder: Path) -> TruthTables:
             incidents=pl.read_csv(folder / "incidents.csv", schema=INCIDENT_SCHEMA),
             hazards=pl.read_parquet(folder / "hazards.parquet").match_to_schema(HAZARD_SCHEMA),
             classes=pl.read_csv(folder / "classes.csv", schema=CLASS_SCHEMA),
-            air=pl.read_parquet(folder / "air.parquet"),
+            air=pl.read_parquet(folder / "air.parquet").match_to_schema(AIR_SCHEMA),
         )
     except (OSError, pl.exceptions.PolarsError) as error:
         raise SourceError(

@@ -356,3 +356,18 @@ def test_a_fleet_without_failures_has_no_ceiling(demo: Regime, tmp_path: Path) -
 def test_a_folder_without_truth_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="simulate fleet --truth"):
         read_truth(tmp_path)
+
+
+def test_a_truth_table_with_other_columns_is_one_clear_error(fleet: Fleet, tmp_path: Path) -> None:
+    write_truth(fleet, tmp_path)
+    pl.DataFrame({"at": [1], "below_c": [0.0]}).write_parquet(tmp_path / "air.parquet")
+    with pytest.raises(SourceError, match="air.parquet|column at|above_c"):
+        read_truth(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change", [{"tick_h": float("inf")}, {"tick_h": 0.0}, {"lead_h": float("nan")}, {"budget": 1.1}]
+)
+def test_a_reader_that_cannot_be_is_refused(change: dict[str, float]) -> None:
+    with pytest.raises(DataError, match="expected a finite lead"):
+        Reader(**change)

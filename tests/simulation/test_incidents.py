@@ -109,6 +109,22 @@ def test_a_replaced_gpu_gives_way_to_another_in_the_same_slot(crowded: Fleet) ->
         assert new.gpu.gpu_uuid != old.gpu.gpu_uuid
 
 
+def test_no_gpu_is_swapped_before_anybody_noticed_its_failure(demo: Regime) -> None:
+    quick = {"range_h": [0.5, 0.6]}
+    faults = [
+        fault.model_dump() | {"replaced_share": 1.0, "downtime": quick}
+        for fault in demo.faults
+        if fault.entity_kind == "gpu"
+    ]
+    fleet = simulate_failures(_changed(demo, faults=faults), seed=2)
+    assert len(fleet.incidents) > 50
+    for incident in fleet.incidents:
+        stays = fleet.nodes[incident.node].stays
+        (old,) = (stay for stay in stays if stay.gpu.gpu_uuid == incident.gpu_uuid)
+        assert old.to_s is not None
+        assert incident.detected_s <= old.to_s < incident.end_s
+
+
 def test_a_decoy_is_followed_by_no_failure_of_its_unit(crowded: Fleet) -> None:
     decoys = [(truth, decoy) for truth in crowded.nodes for decoy in truth.decoys]
     assert len(decoys) > 50

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from features.errors import DataError
 from simulation.fleet.generate import Fleet, simulate_fleet
 from simulation.fleet.observe import observe_fleet
 from simulation.fleet.regime import Regime
-from simulation.writers.raw import simulate_to, text_nodes, write_fleet
+from simulation.writers.raw import check_folders, simulate_to, text_nodes, write_fleet
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
 
@@ -140,9 +142,89 @@ def test_an_earlier_fleet_is_replaced_but_nothing_else(tiny: Fleet, tmp_path: Pa
     with pytest.raises(DataError, match="mine"):
         write_fleet(tiny, mine, truth)
     assert _contents(tmp_path) == before
+    (mine / "provenance.json").write_text("{}", encoding="utf-8")  # another program's
+    with pytest.raises(DataError, match="mine"):
+        write_fleet(tiny, mine, truth)
+    assert (mine / "thesis.txt").exists()
 
 
-@pytest.mark.parametrize(("raw", "truth"), [("a", "a"), ("a", "a/truth"), ("b/raw", "b")])
+def test_an_unfinished_fleet_is_replaced_but_no_folder_of_that_name(
+    tiny: Fleet, tmp_path: Path
+) -> None:
+    mine = tmp_path / "truth.partial"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("x", encoding="utf-8")
+    with pytest.raises(DataError, match="truth.partial exists"):
+        write_fleet(tiny, tmp_path / "raw", tmp_path / "truth")
+    assert _contents(tmp_path) == {"truth.partial/thesis.txt": b"x"}
+    (mine / "provenance.json").touch()
+    write_fleet(tiny, tmp_path / "raw", tmp_path / "truth")
+    assert {path.name for path in tmp_path.iterdir()} == {"raw", "truth"}
+
+
+def test_a_run_that_fails_leaves_nothing_behind(
+    tiny: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill_up(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("simulation.writers.raw.write_truth", fill_up)
+    with pytest.raises(DataError, match=r"raw.*No space left"):
+        write_fleet(tiny, tmp_path / "raw", tmp_path / "truth")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_or_the_current_folder_is_no_place_for_a_fleet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "here" / "in").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here" / "in")
+    for name, word in (("../../file", "is a file"), (".", "current"), ("..", "current")):
+        with pytest.raises(DataError, match=word):
+            check_folders(Path(name), tmp_path / "truth")
+
+
+def test_a_mount_is_no_place_for_a_fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "disk").mkdir()
+    monkeypatch.setattr(Path, "is_mount", lambda path: path.name == "disk")
+    with pytest.raises(DataError, match=r"disk is a mount.*folder in it"):
+        check_folders(tmp_path / "disk", tmp_path / "truth")
+    check_folders(tmp_path / "disk" / "raw", tmp_path / "truth")
+
+
+def test_a_link_to_a_folder_stays_a_link(tiny: Fleet, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "raw").symlink_to("disk")
+    write_fleet(tiny, tmp_path / "raw", tmp_path / "truth")
+    assert (tmp_path / "raw").is_symlink()
+    assert (tmp_path / "disk" / "provenance.json").is_file()
+
+
+_KILLED = """
+import os, signal, time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from simulation.writers.raw import _end_with_parent
+pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_end_with_parent)
+pool.submit(os.getpid).result()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_workers_end_when_their_parent_is_killed() -> None:
+    # A worker holds the pipes open: only once it is gone is their end seen.
+    done = subprocess.run(
+        [sys.executable, "-c", _KILLED], capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == -9
+
+
+@pytest.mark.parametrize(
+    ("raw", "truth"),
+    [("a", "a"), ("a", "a/truth"), ("b/raw", "b"), ("a", "a.partial"), ("a.partial/raw", "a")],
+)
 def test_truth_may_not_lie_with_the_raw_files(
     tiny: Fleet, tmp_path: Path, raw: str, truth: str
 ) -> None:

@@ -55,6 +55,13 @@ def _document(demo: Regime) -> dict[str, object]:
         ({"start": "2026-01-01T00:00:00"}, "offset"),
         ({"gpus_per_node": 4}, "slot_factors"),
         ({"nodes": 0}, "nodes"),
+        ({"days": float("inf")}, "days"),
+        ({"hazard_multiplier": float("inf")}, "hazard_multiplier"),
+        ({"hazard_multiplier": 1e12}, "hazard_multiplier"),
+        ({"start": "9999-12-31T00:00:00Z"}, "2200"),
+        ({"start": "0001-01-01T00:00:00+05:00"}, "1971"),
+        ({"name": "evil\x1b[31m"}, "name"),
+        ({"name": "two\nlines"}, "name"),
     ],
 )
 def test_a_mistake_in_a_regime_is_one_error_that_names_it(
@@ -77,6 +84,41 @@ def test_batch_shares_must_add_up(demo: Regime) -> None:
     document["batches"] = document["batches"][:1]  # type: ignore[index]
     with pytest.raises(SettingsError, match="add up to 1"):
         _parsed(yaml.safe_dump(document))
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("climate", "wander_c", -1.0),
+        ("disturbances", "chatter_per_day", -1.0),
+        ("disturbances", "driver_after", "1\nNVRM: Xid"),
+        ("disturbances", "driver_work_min", float("nan")),
+        ("disturbances", "reboot_min", -3.0),
+        ("frailty", "node_shape", 1e-9),
+        ("frailty", "slot_factors", [0.0] * 8),
+        ("hardware", "frame_buffer_mib", -5),
+        ("hardware", "idle_w", -5.0),
+        ("hardware", "max_w", 10.0),
+        ("hardware", "model", "A,B|C"),
+        ("hardware", "pci_buses", ["../.."] * 8),
+        ("workload", "cap_h", 1e9),
+        ("workload", "size_exponent", 1000.0),
+    ],
+)
+def test_a_value_that_cannot_be_simulated_is_refused(
+    demo: Regime, section: str, key: str, value: object
+) -> None:
+    document = _document(demo)
+    document[section][key] = value  # type: ignore[index]
+    with pytest.raises(SettingsError, match=rf"{section}\..*{key}"):
+        _parsed(yaml.safe_dump(document))
+
+
+def test_a_file_that_is_no_text_is_one_error(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SettingsError, match="mine.yaml is no text in UTF-8"):
+        load_regime(str(path))
 
 
 def test_text_that_is_no_yaml_is_refused() -> None:

@@ -67,7 +67,7 @@ def _summit() -> dict[str, int]:
 
 
 def test_applications_make_nearly_all_xids_as_on_summit_and_in_its_order() -> None:
-    fleet = simulate_fleet(load_regime("a100"), seed=4, nodes=8, days=45)
+    fleet = simulate_fleet(load_regime("a100"), seed=6, nodes=24, days=45)
     summit = calibrate(fleet, summit=_summit()).summit
     assert summit is not None
     by_xid = {row["xid"]: row for row in summit.iter_rows(named=True)}

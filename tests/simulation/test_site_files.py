@@ -17,7 +17,7 @@ from pipelines.sources.catalogue import load_catalogue
 from pipelines.sources.result import SourceResult
 from pipelines.sources.site.listing import load_inputs
 from pipelines.sources.site.readers import read_inputs
-from pipelines.sources.slurm.hostlist import expand_hostlist
+from features.hostlist import expand_hostlist
 from simulation.fleet.generate import Fleet, simulate_fleet
 from simulation.fleet.incidents import Incident
 from simulation.fleet.regime import Regime

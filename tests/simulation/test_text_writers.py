@@ -1,10 +1,14 @@
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
+from simulation.fleet.events import NodeEvents
+from simulation.fleet.hardware import build_node
 from simulation.fleet.kernel_lines import XID_TEXTS, KernelLine
-from simulation.writers.kernel_text import FORMS, message
+from simulation.fleet.regime import Regime
+from simulation.writers.kernel_text import FORMS, message, write_node_log
 from simulation.writers.sacct_text import hostlist
 
 
@@ -60,6 +64,18 @@ def test_every_log_form_tells_the_whole_time() -> None:
     }
     assert entry["__REALTIME_TIMESTAMP"] == str(int(at.timestamp()) * 1_000_000 + 25)
     assert (entry["_HOSTNAME"], entry["MESSAGE"]) == ("gpu001", "hello")
+
+
+@pytest.mark.parametrize(("days", "start"), [(300.0, "Jan  1 00:00:00"), (400.0, "2026-01-01T")])
+def test_a_record_of_over_a_year_is_not_told_without_years(
+    demo: Regime, tmp_path: Path, days: float, start: str
+) -> None:
+    logs = demo.logs.model_copy(update={"forms": ("rfc3164",)})
+    regime = demo.model_copy(update={"days": days, "logs": logs})
+    events = NodeEvents((KernelLine(0, None, None, "hello"),), (), ())
+    node = build_node(regime, seed=1, index=0)
+    (path,) = write_node_log(node, events, tmp_path, regime=regime, n_bad=0)
+    assert path.read_text(encoding="utf-8").startswith(start)
 
 
 def test_every_fault_class_has_words_for_its_xids() -> None:
