@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from features.errors import ForewarnError
+from pipelines import cli_remediate
 from remediation.plan import plain
 from simulation.writers.forms import Form
 
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 simulate = typer.Typer(no_args_is_help=True, help="Synthetic data with known truth.")
 app.add_typer(simulate, name="simulate")
+app.add_typer(cli_remediate.app, name="remediate")
 
 _STOPPED: Final = 130
 """Exit code after Ctrl-C."""
@@ -123,15 +125,6 @@ def benchmark(
     from pipelines.benchmark import render, run_benchmark
 
     typer.echo(render(run_benchmark(name, data_dir=data, origins=origin, json_path=json_file)))
-
-
-@app.command()
-def remediate(settings: SettingsOption = None) -> None:
-    """Decide on the latest published scores and say what would be done (dry run)."""
-    from pipelines.remediate import dry_run
-    from pipelines.settings import load_settings
-
-    typer.echo(dry_run(load_settings(settings)))
 
 
 @app.command()

@@ -207,7 +207,26 @@ def publish_latest(
         node_scores=node_scores.filter(at),
         published_at=now,
         ttl=timedelta(minutes=settings.score_ttl_minutes),
+        policies=_policies_of(node_scores.filter(at), settings),
     )
+
+
+def _policies_of(node_scores: pl.DataFrame, settings: Settings) -> dict[int, WarningPolicy]:
+    """The warning policy for nodes of each model that gave these scores; a prior has none."""
+    found: dict[int, WarningPolicy] = {}
+    versions = node_scores.select("horizon_h", "model_version").unique().sort("horizon_h")
+    for horizon_h, version in versions.iter_rows():
+        name = registered_name(settings, horizon_h)
+        if not version.startswith(f"{name}/") or version == f"{name}/prior":
+            continue
+        registry = registry_of(settings)
+        champion = registry.version_of(name, CHAMPION)
+        # Another champion since then: its threshold means nothing for the older one's scores.
+        if champion is not None and champion.label == version:
+            policy = registry.load(champion).policies.get("node")
+            if policy is not None:
+                found[horizon_h] = policy
+    return found
 
 
 def _served(

@@ -14,6 +14,7 @@ import polars as pl
 
 from features.errors import DataError
 from features.tables import GPU_SCORES, NODE_SCORES
+from models.warnings import WarningPolicy
 from pipelines.store import replace_file
 
 LATEST = "LATEST.json"
@@ -27,6 +28,7 @@ def publish_scores(
     node_scores: pl.DataFrame,
     published_at: datetime,
     ttl: timedelta,
+    policies: Mapping[int, WarningPolicy] | None = None,
 ) -> Path:
     """Writes one tick and points `LATEST.json` at it, each by an atomic rename.
 
@@ -36,6 +38,8 @@ def publish_scores(
         node_scores: `scores/node_scores` rows of the same as_of.
         published_at: Now, UTC.
         ttl: How long after as_of the scores stay valid.
+        policies: Warning policy for nodes by horizon, chosen with the model that gave the scores;
+            the hook only observes a horizon without one.
 
     Returns:
         The path of `LATEST.json`.
@@ -60,6 +64,7 @@ def publish_scores(
         "trained_on": trained_on,
         "files": files,
         "coverage": gpu_scores.filter(pl.col("status") != "unknown").height / gpu_scores.height,
+        "policies": {str(h): _policy_values(one) for h, one in sorted((policies or {}).items())},
     }
     path = folder / LATEST
     replace_file(path, (json.dumps(latest, indent=2, sort_keys=True) + "\n").encode(), sync=True)
@@ -73,6 +78,12 @@ def published_as_of(folder: Path) -> datetime | None:
         return datetime.fromisoformat(latest["as_of"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _policy_values(policy: WarningPolicy) -> dict[str, object]:
+    values = policy.to_dict()
+    # A threshold above 1 means never. The hook's settings end at 1, which no score reaches either.
+    return {**values, "threshold": min(policy.threshold, 1.0)}
 
 
 def _only(column: str, *frames: pl.DataFrame) -> object:

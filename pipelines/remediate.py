@@ -20,6 +20,7 @@ from pipelines.flow import node_policy
 from pipelines.settings import Settings
 from pipelines.store import TableStore
 from remediation.actuators.dry_run import DryRunActuator
+from remediation.cluster import ClusterState
 from remediation.frame_cluster import FrameClusterReader
 from remediation.hook import HookRun, run_once
 from remediation.ledger_sqlite import SqliteLedger
@@ -60,15 +61,7 @@ def plan_on_latest(settings: Settings, *, now: datetime) -> PlanRun:
         DataError: A core table is not stored.
     """
     store = TableStore(settings.store_root)
-    cluster = FrameClusterReader(
-        as_of=now,
-        node_states=store.read(CORE_NODE_STATES),
-        jobs=store.read(CORE_JOBS),
-        topology=store.read(CORE_TOPOLOGY),
-        inventory=store.read(CORE_INVENTORY),
-        switch_level=settings.switch_level,
-        state_without_record="up" if settings.node_states_hold_only_trouble else "unknown",
-    )
+    cluster = stored_cluster(settings, now=now)
     site = _site_of(settings)
     with SqliteLedger(settings.ledger_path) as ledger:
         run = run_once(
@@ -81,6 +74,43 @@ def plan_on_latest(settings: Settings, *, now: datetime) -> PlanRun:
         )
     store.write(DECISIONS, run.decisions)
     return PlanRun(run.published.as_of, _coverage(run), run.decisions, render_plan(run))
+
+
+@dataclass(frozen=True)
+class StoredCluster:
+    """The stored core tables as a cluster, read anew each time; for the hook as a program.
+
+    Attributes:
+        settings: The installation.
+    """
+
+    settings: Settings
+
+    def read(self) -> ClusterState:
+        """The state now.
+
+        Raises:
+            DataError: A core table is not stored.
+        """
+        return stored_cluster(self.settings, now=datetime.now(UTC)).read()
+
+
+def stored_cluster(settings: Settings, *, now: datetime) -> FrameClusterReader:
+    """The stored core tables as they were at a moment.
+
+    Raises:
+        DataError: A core table is not stored.
+    """
+    store = TableStore(settings.store_root)
+    return FrameClusterReader(
+        as_of=now,
+        node_states=store.read(CORE_NODE_STATES),
+        jobs=store.read(CORE_JOBS),
+        topology=store.read(CORE_TOPOLOGY),
+        inventory=store.read(CORE_INVENTORY),
+        switch_level=settings.switch_level,
+        state_without_record="up" if settings.node_states_hold_only_trouble else "unknown",
+    )
 
 
 def dry_run(settings: Settings) -> str:

@@ -43,7 +43,7 @@ def above_now(
 
 
 def alerts_of(
-    above: Sequence[Observed], earlier: Iterable[SeenTick], *, site: Site
+    above: Sequence[Observed], earlier: Sequence[SeenTick], *, site: Site
 ) -> frozenset[str]:
     """The nodes that are above in n of the last k ticks, by the models' own warning policy.
 
@@ -86,6 +86,20 @@ def alerts_of(
         node
         for node, as_of in alerts.select("entity_id", "as_of").iter_rows()
         if as_of == boots[node][1]
+    ) - _of_another_boot(earlier, boots)
+
+
+def _of_another_boot(
+    earlier: Iterable[SeenTick], boots: Mapping[str, tuple[str | None, datetime]]
+) -> frozenset[str]:
+    """Nodes that an earlier run saw in this same tick with another boot: the score is of that."""
+    ticks = {as_of for _, as_of in boots.values()}
+    return frozenset(
+        node
+        for tick in earlier
+        if tick.as_of in ticks
+        for node, boot_id in zip(tick.nodes, tick.boot_ids, strict=True)
+        if node in boots and boots[node][1] == tick.as_of and boots[node][0] != boot_id
     )
 
 

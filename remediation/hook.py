@@ -4,7 +4,7 @@ What is decided is in `remediation.policy`, what is held back in `remediation.gu
 `remediation.caps`, how it is done in `remediation.actuators`; the CLI gives it its parts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -25,7 +25,7 @@ from remediation.actuators.protocol import (
 from remediation.alerts import above_now, alerts_of, lookback, new_bursts
 from remediation.caps import CAPS, TELLS_A_PERSON
 from remediation.cluster import ClusterReader, ClusterState, NodeView
-from remediation.decision import Decision, Judged, decisions_frame, touches_node
+from remediation.decision import HARM, Decision, Judged, decisions_frame, touches_node
 from remediation.guards import (
     GUARDS,
     Guard,
@@ -40,7 +40,14 @@ from remediation.ledger import Ledger
 from remediation.ledger_view import RATE_WINDOW, STATE_KINDS, LedgerView, observed_of, view_of
 from remediation.policy import NodeScore, decide, decide_unscored, node_scores_of
 from remediation.reasons import Reason
-from remediation.recovery import check_chain, close_open_intents, note_released, tell_ambiguous
+from remediation.recovery import (
+    carries_ours,
+    check_chain,
+    close_open_intents,
+    note_released,
+    tell_ambiguous,
+    tell_unknown_holds,
+)
 from remediation.score_source import PublishedScores, ScoreSource
 from remediation.site import Site
 from remediation.tending import tend
@@ -150,15 +157,16 @@ def _recover(
     view = _view(journal, site=site)
     tell_ambiguous(view, journal=journal)
     if not actuator.is_dry_run:
-        note_released(view, state, journal=journal)
+        note_released(view, state, actuator=actuator, journal=journal)
+        tell_unknown_holds(view, state, journal=journal)
         tend(_view(journal, site=site), state, actuator=actuator, journal=journal, site=site)
     return _view(journal, site=site)
 
 
-def _view(journal: Journal, *, site: Site) -> LedgerView:
+def _view(journal: Journal, *, site: Site, without: str | None = None) -> LedgerView:
     hours = site.caps.dry_run_hold_hours
     return view_of(
-        journal.ledger.entries(kinds=STATE_KINDS),
+        (one for one in journal.ledger.entries(kinds=STATE_KINDS) if one.key != without),
         actuator=journal.actuator,
         now=journal.clock(),
         would_hold=timedelta(hours=site.horizon_h if hours is None else hours),
@@ -213,7 +221,7 @@ def _look(
 
 def _held_by_us(state: ClusterState, view: LedgerView) -> frozenset[str]:
     """By the ledger, and by the reason on the node should the ledger be lost."""
-    return frozenset(view.held) | {n.name for n in state.nodes if n.owner == "forewarn"}
+    return frozenset(view.held) | {node.name for node in state.nodes if carries_ours(node)}
 
 
 def _act_on_all(
@@ -237,7 +245,7 @@ def _act_on_all(
                     context,
                     now=now,
                     stopped_by=stopped_by(context.site),
-                    n_recent=sum(now - RATE_WINDOW < at for at in acted_at),
+                    n_recent=_n_recent(acted_at, now),
                 )
             one = judge(decision, context, guards)
             if decision.wanted != "none":
@@ -245,7 +253,7 @@ def _act_on_all(
         judged.append(one)
         if one.is_settled or not touches_node(one.action):
             continue
-        outcome = _act(one, context, actuator=actuator, journal=journal)
+        outcome = _act(one, context, guards=guards, actuator=actuator, journal=journal)
         outcomes[decision.decision_id] = outcome
         if outcome.status != "not_done":
             acted_at.append(context.now)
@@ -254,7 +262,18 @@ def _act_on_all(
     return tuple(judged), outcomes
 
 
-def _act(one: Judged, context: GuardContext, *, actuator: Actuator, journal: Journal) -> Outcome:
+def _n_recent(acted_at: Sequence[datetime], now: datetime) -> int:
+    return sum(now - RATE_WINDOW < at for at in acted_at)
+
+
+def _act(
+    one: Judged,
+    context: GuardContext,
+    *,
+    guards: tuple[Guard, ...],
+    actuator: Actuator,
+    journal: Journal,
+) -> Outcome:
     """Intent, re-read, act, result; whatever one node does, the next gets its turn."""
     decision = one.decision
     expected = context.cluster.by_name[decision.node]
@@ -264,7 +283,13 @@ def _act(one: Judged, context: GuardContext, *, actuator: Actuator, journal: Jou
         return Outcome(status="not_done", detail="another run is doing it")
     after: NodeView | None = None
     try:
-        outcome = _carry_out(one, expected, context, actuator=actuator)
+        outcome = _carry_out(
+            one,
+            expected,
+            context,
+            actuator=actuator,
+            judge_again=lambda: judge(decision, _renewed(context, key, journal=journal), guards),
+        )
         if outcome.status in EFFECTIVE:
             after = read_state(actuator, decision.node)
     except DataError as error:
@@ -276,8 +301,30 @@ def _act(one: Judged, context: GuardContext, *, actuator: Actuator, journal: Jou
     return outcome
 
 
+def _renewed(context: GuardContext, key: str, *, journal: Journal) -> GuardContext:
+    """What guards look at right before an act: the clock, the kill switch, what other hooks did.
+
+    Two hooks on one ledger each write their intent first, so each sees the other's here.
+    """
+    view = _view(journal, site=context.site, without=key)
+    now = journal.clock()  # last, for reading the ledger may wait
+    return replace(
+        context,
+        now=now,
+        stopped_by=stopped_by(context.site),
+        held=context.held | frozenset(view.held),
+        n_recent=_n_recent(view.acted_at, now),
+        record=view,
+    )
+
+
 def _carry_out(
-    one: Judged, expected: NodeView, context: GuardContext, *, actuator: Actuator
+    one: Judged,
+    expected: NodeView,
+    context: GuardContext,
+    *,
+    actuator: Actuator,
+    judge_again: Callable[[], Judged],
 ) -> Outcome:
     decision = one.decision
     if decision.score is None:
@@ -301,6 +348,11 @@ def _carry_out(
     if found != expected:
         changed = f"the node changed: {expected.state} before, {found.state} now"
         return Outcome(status="not_done", detail=f"{changed}; judged anew in the next run")
+    # The process may have been stopped since, for hours; another hook may have acted.
+    again = judge_again()
+    if HARM[again.action] < HARM[one.action]:
+        why = "; ".join(again.blocked_by)
+        return Outcome(status="not_done", detail=f"no longer allowed: {why}")
     return carry_out(actuator, order)
 
 

@@ -106,6 +106,7 @@ class LedgerView:
         settled: Action carried out, by decision id.
         tries: Intents written, by decision id.
         open_intents: Intents without result, in order.
+        unclear: Intents of which nobody knows what came of them, in order.
         ambiguous: Why a node must be left alone until a person has looked, by node.
         acted_at: When nodes were acted on; tries that surely changed nothing do not count.
         failed: Tries that came to nothing within `ATTEMPTS_WINDOW`, by node and boot.
@@ -118,6 +119,7 @@ class LedgerView:
     settled: Mapping[str, str] = field(default_factory=dict)
     tries: Mapping[str, int] = field(default_factory=dict)
     open_intents: tuple[Entry, ...] = ()
+    unclear: tuple[Entry, ...] = ()
     ambiguous: Mapping[str, str] = field(default_factory=dict)
     acted_at: tuple[datetime, ...] = ()
     failed: Mapping[tuple[str, str | None], int] = field(default_factory=dict)
@@ -159,6 +161,7 @@ def view_of(
         },
         tries=Counter(str(one.intent.decision_id) for one in taken),
         open_intents=tuple(one.intent for one in begun if one.result is None),
+        unclear=tuple(one.intent for one in begun if one.is_unclear),
         ambiguous=ambiguous,
         acted_at=tuple(one.intent.recorded_at for one in taken if one.status != "not_done"),
         failed=_failed(taken, since=now - ATTEMPTS_WINDOW),

@@ -318,6 +318,8 @@ def _round(hook: Hook, *, may_act: Fence, more: tuple[Guard, ...]) -> Round:
     actuator = Fenced(actuator=hook.ports.actuator, fence=may_act)
     returned, said = _see_to_returns(hook, requested, state, site, actuator=actuator)
     messages += said
+    if returned:
+        state = hook.ports.cluster.read()  # what is back must not look like a hold of nobody's
     run = run_once(
         scores=tick,
         cluster=Given(state),
@@ -344,12 +346,12 @@ def _see_to_returns(
     hook: Hook, requested: Requested, state: ClusterState, site: Site, *, actuator: Actuator
 ) -> tuple[tuple[str, ...], list[str]]:
     """Brings back what may come back; which nodes, and what a person must know of it."""
-    returned: tuple[str, ...] = ()
-    if actuator.is_dry_run:
-        return returned, []
-    check_chain(hook.ledger)
     now = hook.clock()
     view = view_now(hook.ledger, actuator=hook.name, site=site, now=now)
+    if actuator.is_dry_run or not view.held:
+        return (), []
+    check_chain(hook.ledger)
+    returned: tuple[str, ...] = ()
     journal = Journal(hook.ledger, hook.name, hook.clock)
     if hook.checks is not None:
         note_checks(hook.checks.finished(), view, journal=journal)

@@ -110,7 +110,11 @@ def turn_off(path: Path) -> str:
         return f"kill switch {path} was not set."
     except OSError as error:
         raise SettingsError(f"kill switch {path}: {error.strerror}. Still stopped.") from error
-    return f"kill switch {path} is lifted. The hook may act from its next node on."
+    return (
+        f"kill switch {path} is lifted. Unless `status` names another stop, the hook may act from "
+        f"its next node on; one that was asked for by board or API ends with: forewarn remediate "
+        f"resume"
+    )
 
 
 def said_by(path: Path) -> str:

@@ -21,7 +21,7 @@ from remediation.checks import CheckRunner
 from remediation.decision import touches_node
 from remediation.hook_settings import HookSettings
 from remediation.journal import Clock, Journal
-from remediation.lease import Leadership
+from remediation.lease import Leadership, LeaseError
 from remediation.plan import plain
 from remediation.program import Round, opened, run_round, view_now
 from remediation.program_parts import CoreTables, open_leadership, utc_now
@@ -182,23 +182,28 @@ def loop_on(
     """
     # One for all rounds: a lease of another machine ends for who has watched it long enough.
     lease: Leadership | None = None
-    with ended_by_signals() as ending, _checks(settings) as checks:
+    try:
+        with ended_by_signals() as ending, _checks(settings) as checks:
 
-        def make_round() -> Round:
-            nonlocal lease
-            lease = lease or open_leadership(settings)
-            with opened(settings, core_tables=core_tables, checks=checks) as hook:
-                return run_round(hook, leadership=lease, asked_to_end=ending.why)
+            def make_round() -> Round:
+                nonlocal lease
+                lease = lease or open_leadership(settings)
+                with opened(settings, core_tables=core_tables, checks=checks) as hook:
+                    return run_round(hook, leadership=lease, asked_to_end=ending.why)
 
-        run_loop(
-            make_round,
-            state=settings.state,
-            ending=ending,
-            interval_s=settings.loop.interval_s,
-            longest_pause_s=settings.loop.longest_pause_s,
-            say=say,
-            clock=utc_now,
-        )
+            run_loop(
+                make_round,
+                state=settings.state,
+                ending=ending,
+                interval_s=settings.loop.interval_s,
+                longest_pause_s=settings.loop.longest_pause_s,
+                say=say,
+                clock=utc_now,
+            )
+    finally:
+        if lease is not None:  # kept while a check ran; a restart must not wait for its end
+            with suppress(LeaseError):
+                lease.release()
 
 
 def run_one(settings: HookSettings, *, core_tables: CoreTables | None) -> Round:

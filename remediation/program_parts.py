@@ -146,12 +146,13 @@ def open_leadership(settings: HookSettings) -> Leadership:
 
     Raises:
         LeaseError: It cannot be opened.
-        SettingsError: Its connection string is not there.
+        SettingsError: Its connection string is not there, or it is another account's.
     """
     store: LeaseStore
     if settings.ledger.postgres_variable is None:
         from remediation.lease_sqlite import SqliteLease
 
+        _refuse_root(settings.state / _LEASE_FILE)
         store = SqliteLease(settings.state / _LEASE_FILE)
     else:
         from remediation.lease_postgres import PostgresLease
@@ -213,11 +214,12 @@ def open_bare_ledger(settings: HookSettings) -> Iterator[Ledger]:
 
     Raises:
         LedgerError: It cannot be opened.
-        SettingsError: Its connection string is not there.
+        SettingsError: Its connection string is not there, or it is another account's.
     """
     if settings.ledger.postgres_variable is None:
         from remediation.ledger_sqlite import SqliteLedger
 
+        _refuse_root(settings.ledger_file)
         with SqliteLedger(settings.ledger_file) as ledger:
             yield ledger
     else:
@@ -225,6 +227,21 @@ def open_bare_ledger(settings: HookSettings) -> Iterator[Ledger]:
 
         with PostgresLedger(_variable(settings.ledger.postgres_variable)) as postgres:
             yield postgres
+
+
+def _refuse_root(file: Path) -> None:
+    """Keeps root from leaving files beside the hook's that the hook could then not write.
+
+    Raises:
+        SettingsError: This is root, and the file or its folder is another account's.
+    """
+    found = next((one for one in (file, file.parent) if one.exists()), None)
+    if os.geteuid() == 0 and found is not None and found.stat().st_uid != 0:
+        owner = found.owner()
+        raise SettingsError(
+            f"{found} belongs to {owner}; root would leave files there that the hook cannot "
+            f"write. Run it as: sudo -u {owner} forewarn remediate ..."
+        )
 
 
 def _variable(name: str) -> str:

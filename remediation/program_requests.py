@@ -21,6 +21,7 @@ from remediation.inbox import Request
 from remediation.inbox_files import submit
 from remediation.inbox_site import prepare_inbox
 from remediation.ledger import Entry, Ledger
+from remediation.ledger_view import LedgerView
 from remediation.plan import plain
 from remediation.program_parts import signing_key
 
@@ -129,8 +130,13 @@ def node_now(actuator: Actuator, name: str) -> NodeView:
     return found
 
 
-def own_node_now(actuator: Actuator, name: str) -> NodeView:
-    """The node as it is now, if it is held by us.
+def held_node_now(actuator: Actuator, view: LedgerView, name: str) -> NodeView:
+    """The node as it is now, if it is held by us, by node and ledger alike.
+
+    Args:
+        actuator: Reads the node.
+        view: How things stand by the ledger.
+        name: Node.
 
     Raises:
         DataError: It is not, or cannot be told.
@@ -145,6 +151,11 @@ def own_node_now(actuator: Actuator, name: str) -> NodeView:
         raise DataError(
             f"node {plain(name)}: {plain(holder)}, not held by forewarn. The hook returns only "
             f"what it took itself."
+        )
+    if name not in view.held:
+        raise DataError(
+            f"node {plain(name)}: it carries forewarn's reason, but this ledger does not know of "
+            f"it, so the hook does not return it. Look at the node, and return it by hand."
         )
     return found
 

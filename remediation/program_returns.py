@@ -18,7 +18,7 @@ from remediation.ledger_view import Held, LedgerView
 from remediation.process_settings import ReturnSettings
 from remediation.requested import Requested
 from remediation.returning import Record, check_body, last_checks, may_return, offences_of
-from remediation.tending import take_step
+from remediation.tending import MOST_TRIES, take_step
 
 _RECORD_KINDS: Final = ("intent", "result", "request")
 
@@ -143,6 +143,9 @@ def _return(
         "return", held, node, returns.state, returns.view, actuator=actuator, journal=journal
     )
     if outcome is None:
+        why_not = f"{MOST_TRIES} tries came to nothing, or its reason is of another version"
+        text = f"{node.name}: not returned: {why_not}; look at it, and return it by hand"
+        journal.escalate(f"return:{held.intent_key}", why="return", text=text, node=node.name)
         return False
     if outcome.status != "done":
         journal.messages.append(f"{node.name}: not returned: {outcome.detail}")

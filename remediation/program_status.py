@@ -28,12 +28,12 @@ from remediation.program import (
 from remediation.program_asked import asked_of
 from remediation.program_loop import RoundNote
 from remediation.program_parts import CoreTables, open_ledger, open_ports, open_scores
-from remediation.program_requests import short_id
+from remediation.program_requests import escalation_of, short_id
 from remediation.progress import progress_of
 from remediation.score_source import PublishedScores
 from remediation.site import Site
 
-_OF_HOLDS: Final = ("stuck", "repair")
+_OF_HOLDS: Final = ("stuck", "repair", "return")
 _OPEN_FOR: Final = {"guard": timedelta(days=1)}
 _OTHERS_OPEN_FOR: Final = timedelta(days=7)
 
@@ -66,7 +66,7 @@ class Question:
     Attributes:
         id: What to acknowledge it by.
         key: Its key in the ledger.
-        why: ambiguous, burst, guard, repair, stuck.
+        why: ambiguous, burst, guard, repair, return, stuck, unknown_hold.
         node: Node, where it is about one.
         asked_at: When it came up.
         text: In words.
@@ -171,7 +171,7 @@ def status_of(
     try:
         with open_ledger(settings) as ledger:
             view = view_now(ledger, actuator=name, site=site, now=now)
-            questions = open_questions(ledger, view, actuator=name, now=now)
+            questions = open_questions(ledger, view, actuator=name, now=now, state=state)
             asked_stop = asked_of(ledger, actuator=name).stopped_by
     except (ForewarnError, OSError) as error:
         cannot.append(f"ledger: {error}")
@@ -194,7 +194,12 @@ def status_of(
 
 
 def open_questions(
-    ledger: Ledger, view: LedgerView, *, actuator: str, now: datetime
+    ledger: Ledger,
+    view: LedgerView,
+    *,
+    actuator: str,
+    now: datetime,
+    state: ClusterState | None = None,
 ) -> tuple[Entry, ...]:
     """The escalations that still wait for a person, the oldest first.
 
@@ -203,6 +208,7 @@ def open_questions(
         view: How things stand by it.
         actuator: Only its escalations.
         now: The present.
+        state: The cluster now, so that what was settled there is left out; None: unknown.
     """
     answered = {one.refers_to for one in ledger.entries(kinds=("acknowledged",))}
     of_holds = {
@@ -210,6 +216,7 @@ def open_questions(
         for held in view.held.values()
         for why in _OF_HOLDS
     }
+    ours = None if state is None else {n.name for n in state.nodes if n.owner == "forewarn"}
     bursts = {hold.text for hold in view.holds if hold.is_active(now)}
 
     def is_open(one: Entry) -> bool:
@@ -218,6 +225,8 @@ def open_questions(
             return one.node in view.ambiguous
         if why in _OF_HOLDS:
             return one.key in of_holds
+        if why == "unknown_hold" and ours is not None:
+            return one.node in ours and one.node not in view.held
         if why == "burst":
             return str(one.body["text"]) in bursts
         return now - one.recorded_at < _OPEN_FOR.get(why, _OTHERS_OPEN_FOR)
@@ -227,6 +236,24 @@ def open_questions(
         for one in ledger.entries(kinds=("escalation",))
         if one.actuator == actuator and one.key not in answered and is_open(one)
     )
+
+
+def question_named(settings: HookSettings, named: str, *, now: datetime) -> Entry:
+    """The open question that a person means.
+
+    Args:
+        settings: The hook's settings.
+        named: Its key, or the id that is shown.
+        now: The present.
+
+    Raises:
+        DataError: There is none, or more than one.
+        LedgerError: The ledger cannot be read.
+    """
+    name = settings.actuator.kind
+    with open_ledger(settings) as ledger:
+        view = view_now(ledger, actuator=name, site=settings.site, now=now)
+        return escalation_of(open_questions(ledger, view, actuator=name, now=now), named)
 
 
 def _question(entry: Entry) -> Question:

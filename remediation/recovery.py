@@ -8,7 +8,7 @@ from remediation.cluster import ClusterState, NodeView
 from remediation.journal import Journal
 from remediation.ledger import Entry, Ledger, LedgerError
 from remediation.ledger_view import Held, LedgerView
-from remediation.reasons import parse_reason
+from remediation.reasons import is_ours, parse_reason
 
 
 def check_chain(ledger: Ledger) -> None:
@@ -58,21 +58,23 @@ def close_open_intents(view: LedgerView, *, actuator: Actuator, journal: Journal
 
 def tell_ambiguous(view: LedgerView, *, journal: Journal) -> None:
     """Brings every node whose state nobody knows to a person, in every run until one has looked."""
-    for intent in view.open_intents:
-        why = view.ambiguous.get(str(intent.node))
-        if why is not None:
-            text = f"{intent.node}: {why}"
-            journal.escalate(intent.key, why="ambiguous", text=text, node=intent.node)
+    for intent in view.unclear:
+        text = f"{intent.node}: {view.ambiguous[str(intent.node)]}"
+        journal.escalate(intent.key, why="ambiguous", text=text, node=intent.node)
 
 
-def note_released(view: LedgerView, state: ClusterState, *, journal: Journal) -> None:
+def note_released(
+    view: LedgerView, state: ClusterState, *, actuator: Actuator, journal: Journal
+) -> None:
     """Notes the nodes that we held and that are no longer ours.
 
-    A node that cannot be told, is down, or is gone still counts as held.
+    A node that cannot be told, is down, or is gone still counts as held. Each is read again: the
+    state may be older than a hold that another hook has just taken.
 
     Args:
         view: How things stood.
         state: The cluster now.
+        actuator: Reads nodes.
         journal: Where it is noted.
     """
     for name, held in view.held.items():
@@ -80,8 +82,35 @@ def note_released(view: LedgerView, state: ClusterState, *, journal: Journal) ->
         why = _released(node, held) if node is not None and name not in view.ambiguous else None
         if why is not None and "done" in view.steps.get((held.intent_key, "return"), ()):
             why = "returned"
-        if why is not None:
+        if why is not None and read_state(actuator, name) == node:
             journal.released(held.intent_key, node=name, why=why)
+
+
+def tell_unknown_holds(view: LedgerView, state: ClusterState, *, journal: Journal) -> None:
+    """Brings each node to a person that carries our reason and that no entry says we hold.
+
+    An unclear act that a person has acknowledged may have been done after all, or the ledger is
+    another than the one it was taken with: nobody would ever return the node.
+
+    Args:
+        view: How things stood.
+        state: The cluster now.
+        journal: Where it is noted.
+    """
+    for node in state.nodes:
+        if carries_ours(node) and node.name not in view.held:
+            text = f"{node.name}: carries our reason, but the ledger does not say that we hold it"
+            journal.escalate(
+                f"unknown_hold:{node.name}:{node.reason}",
+                why="unknown_hold",
+                text=text,
+                node=node.name,
+            )
+
+
+def carries_ours(node: NodeView) -> bool:
+    """Whether our reason keeps a node out of service, also one that has gone down since."""
+    return node.state != "up" and is_ours(node.reason)
 
 
 def _released(node: NodeView, held: Held) -> str | None:

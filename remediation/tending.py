@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Final
 
 from remediation.actuators.kill_switch import stopped_by
-from remediation.actuators.protocol import Actuator, Order, Outcome
+from remediation.actuators.protocol import Actuator, Order, Outcome, read_state
 from remediation.cluster import ClusterState, NodeView
 from remediation.journal import Journal
 from remediation.ledger_view import Held, LedgerView
@@ -34,10 +34,10 @@ def tend(
         journal: Where each step is noted.
         site: Notice, bound, and whether stuck nodes are given back.
     """
-    if stopped_by(site) is not None:
-        return
     now = journal.clock()
     for name, held in sorted(view.held.items()):
+        if stopped_by(site) is not None:
+            return
         node = state.by_name.get(name)
         if node is None or name in view.ambiguous:
             continue
@@ -111,7 +111,12 @@ def take_step(
         return None
     order = Order(action=held.action, expected=node, reason=reason, jobs=state.jobs_on(node.name))
     try:
-        outcome = actuator.end_notice(order) if step == "end_notice" else actuator.undrain(order)
+        if read_state(actuator, node.name) != node:
+            outcome = Outcome(status="not_done", detail="the node changed; seen to in the next run")
+        elif step == "end_notice":
+            outcome = actuator.end_notice(order)
+        else:
+            outcome = actuator.undrain(order)
     except Exception as error:  # noqa: BLE001 - one node's trouble must not starve the others
         outcome = Outcome(status="ambiguous", detail=f"{type(error).__name__}: {error}")
     journal.step_result(key, outcome, node=node.name)

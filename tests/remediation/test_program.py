@@ -54,6 +54,7 @@ def test_scores_without_a_policy_are_only_observed(world: ProgramWorld, hook: Ho
     assert world.drained == []
     assert made.exit_code == NEEDS_A_PERSON
     assert "only observing" in made.messages[0]
+    assert "level observe" in of_node(made, "n1")["policy_level"]
 
 
 def test_a_sites_own_warning_outranks_the_published_policy(world: ProgramWorld) -> None:
@@ -160,7 +161,7 @@ def test_g09_undrain_returns_what_is_ours_and_starts_a_cooldown(
     run_round(hook)
     world.ask("undrain", node="n1", boot_id="slurmd-1795993535")
     made = run_round(hook)
-    assert (world.drained, made.returned) == ([], ("n1",))
+    assert (world.drained, made.returned, made.messages) == ([], ("n1",), ())
     world.publish({"n1": 0.9})
     assert "cooled_down" in of_node(run_round(hook), "n1")
 

@@ -1,6 +1,8 @@
 """Each kind of cluster and actuator is opened from settings alone, and says what it would send."""
 
 import json
+import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,13 @@ from features.errors import SettingsError
 from remediation.actuators import kubernetes_api, webhook
 from remediation.actuators.exchange import Answer
 from remediation.program import opened, run_round
-from remediation.program_parts import open_leadership, open_ports, read_racks, signing_key
+from remediation.program_parts import (
+    open_leadership,
+    open_ledger,
+    open_ports,
+    read_racks,
+    signing_key,
+)
 from remediation.program_plan import plan_of
 from remediation.program_rehearsal import rehearse
 from tests.remediation.kubernetes_fake import Bench
@@ -48,7 +56,7 @@ def test_a_dry_run_on_kubernetes_says_what_it_would_send_and_sends_nothing(
     assert bench.api.carried_out == []
 
 
-def test_on_kubernetes_a_node_is_held_and_emptied_once_the_notice_is_over(
+def test_on_kubernetes_a_node_is_held_and_emptied_only_after_the_notice(
     world: ProgramWorld, bench: Bench
 ) -> None:
     bench.add_pod("w0", metadata={"annotations": {"forewarn/eviction": "allowed"}})
@@ -56,9 +64,10 @@ def test_on_kubernetes_a_node_is_held_and_emptied_once_the_notice_is_over(
     with opened(on_kubernetes(world, kind="kubernetes", settle_s=0)) as hook:
         run_round(hook)
         assert bench.node("n1")["spec"]["unschedulable"] is True
-        for _ in range(3):
-            run_round(hook)
-    assert bench.pod_names() == []
+        evicted = ("POST", "/api/v1/namespaces/default/pods/w0/eviction")
+        assert evicted not in bench.api.carried_out
+        run_round(hook)
+    assert evicted in bench.api.carried_out
 
 
 def test_by_webhook_the_site_is_told_and_a_rehearsal_tells_nobody(
@@ -130,6 +139,17 @@ def test_a_connection_string_that_is_not_there_is_one_error(
     settings = world.write(ledger={"postgres_variable": "FOREWARN_LEDGER"})
     with pytest.raises(SettingsError, match="FOREWARN_LEDGER is not set"):
         open_leadership(settings)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another account")
+def test_root_leaves_no_files_beside_another_accounts_ledger(world: ProgramWorld) -> None:
+    settings = world.write()
+    settings.state.mkdir()
+    os.chown(settings.state, 65534, -1)
+    for part in (open_ledger, open_leadership):
+        with pytest.raises(SettingsError, match="sudo -u nobody"), ExitStack() as stack:
+            stack.enter_context(part(settings))
+    assert list(settings.state.iterdir()) == []
 
 
 def test_stored_tables_need_who_can_read_them(world: ProgramWorld) -> None:

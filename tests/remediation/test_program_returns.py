@@ -1,14 +1,19 @@
 """A node that we hold comes back after its cause was settled and a check under load passed."""
 
+import os
+import signal
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from remediation.hook_settings import HookSettings
 from remediation.program import Round, opened, run_round
-from remediation.program_loop import run_one
+from remediation.program_loop import loop_on, run_one
+from remediation.program_parts import open_leadership
+from remediation.program_status import status_of
 from tests.remediation.program_world import ProgramWorld, make_world
-from tests.remediation.slurm_world import FakeJob
+from tests.remediation.slurm_world import FakeJob, drain_as
 
 BOOT = "slurmd-1795993535"
 
@@ -37,7 +42,7 @@ def test_g24_repaired_and_a_passed_check_return_a_node(world: ProgramWorld) -> N
     one(settings)
     assert world.drained == ["n1"]  # the check of this round counts in the next
     made = one(settings)
-    assert (world.drained, made.returned) == ([], ("n1",))
+    assert (world.drained, made.returned, made.messages) == ([], ("n1",), ())
 
 
 @pytest.mark.parametrize("what", ["repaired", "false_alarm"])
@@ -79,6 +84,39 @@ def test_g24_no_check_is_begun_beside_running_jobs(world: ProgramWorld, tmp_path
     assert seen.exists()
 
 
+def test_g09_no_check_is_begun_on_a_node_that_somebody_else_has_taken_since(
+    world: ProgramWorld, tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    settings = checked_by(world, "touch", str(seen))
+    world.publish({"n1": 0.9})
+    one(settings)
+    drain_as("n1", "root", "disk")(world.slurm)
+    world.ask("repaired", node="n1", boot_id=BOOT)
+    one(settings)
+    assert not seen.exists()
+    assert world.drained == ["n1"]
+
+
+def test_a_loop_that_ends_during_a_check_kills_it_and_leaves_the_lease_free(
+    world: ProgramWorld,
+) -> None:
+    settings = checked_by(world, "sleep", "300")
+    world.publish({"n1": 0.9})
+    one(world.write())
+    world.ask("repaired", node="n1", boot_id=BOOT)
+    free: list[bool] = []
+
+    def end(_: str) -> None:
+        if not free:
+            free.append(open_leadership(settings).take())
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    loop_on(settings, core_tables=None, say=end)
+    assert free == [False]  # another hook would begin the same check
+    assert open_leadership(settings).take()
+
+
 def test_g22_the_kill_switch_stops_returns_too(world: ProgramWorld) -> None:
     settings = world.write()
     world.publish({"n1": 0.9})
@@ -100,6 +138,11 @@ def test_a_return_that_comes_to_nothing_is_a_persons(
         run_round(hook)
         world.ask("undrain", node="n1", boot_id=BOOT)
         monkeypatch.setattr(world.slurm, "_update", lambda *_: (1, "", "Invalid user id"))
-        made = run_round(hook)
+        first = run_round(hook)
+        for _ in range(3):
+            last = run_round(hook)
     assert world.drained == ["n1"]
-    assert "n1: not returned" in made.messages[0]
+    assert "n1: not returned: " in first.messages[0]
+    assert "3 tries came to nothing" in last.messages[0]
+    asked = status_of(hook.settings, now=datetime.now(UTC)).questions
+    assert [one.why for one in asked] == ["return"]

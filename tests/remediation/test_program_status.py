@@ -107,6 +107,28 @@ def test_an_unclear_result_is_a_question_until_it_is_acknowledged(world: Program
     assert status(settings).questions == ()
 
 
+def test_what_was_settled_since_is_no_question(world: ProgramWorld) -> None:
+    settings = world.write()
+    world.publish({"n1": 0.9})
+    update = world.slurm._update
+
+    def late(*args: object) -> tuple[int, str, str]:
+        update(*args)  # type: ignore[arg-type]
+        raise KeyboardInterrupt  # the hook dies before it notes what came of it
+
+    world.slurm._update = late  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        run(settings)
+    world.slurm.nodes["n1"].flags = frozenset()  # and slurmctld still has it to do
+    world.slurm._update = update  # type: ignore[method-assign]
+    run(settings)
+    assert [one.why for one in status(settings).questions] == ["ambiguous"]
+    world.slurm.nodes["n1"].flags = frozenset({"DRAIN"})
+    run(settings)
+    found = status(settings)
+    assert (found.questions, [one.node for one in found.held]) == ((), ["n1"])
+
+
 def test_a_burst_is_a_question_while_it_stops_automation(world: ProgramWorld) -> None:
     site = {
         "levels": [{"level": "notify_then_drain"}],
