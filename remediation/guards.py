@@ -206,12 +206,12 @@ def attempts_left(decision: Decision, context: GuardContext) -> Verdict:
 
 
 def cooled_down(decision: Decision, context: GuardContext) -> Verdict:
-    """A person's undrain counts for a while."""
+    """A node that was let go is left alone for a while, above all if a person did it."""
     at = context.record.undrained.get(decision.node)
     if at is None:
-        return passes("cooled_down", "nobody returned it")
+        return passes("cooled_down", "not let go lately")
     until = at + timedelta(hours=context.site.undrain_cooldown_hours)
-    said = f"returned by someone else at {at:%Y-%m-%d %H:%M} UTC"
+    said = f"let go at {at:%Y-%m-%d %H:%M} UTC"
     if context.now < until:
         return limits("cooled_down", f"{said}; left alone until {until:%Y-%m-%d %H:%M} UTC")
     return passes("cooled_down", said)

@@ -96,7 +96,7 @@ class Journal:
 
         Args:
             held: The hold.
-            step: end_notice or return.
+            step: carry_on, end_notice or return.
             node: The node now.
             attempt: Which try it is, from 1.
 
@@ -115,6 +115,7 @@ class Journal:
             "status": outcome.status,
             "detail": outcome.detail,
             "commands": [list(command) for command in outcome.commands],
+            "left": list(outcome.left),
             "after": None if after is None else _node_body(after),
         }
         self._append(f"result:{intent_key}", "result", about=about, refers_to=intent_key, body=body)
@@ -128,6 +129,7 @@ class Journal:
             "status": outcome.status,
             "detail": outcome.detail,
             "commands": [list(command) for command in outcome.commands],
+            "left": list(outcome.left),
         }
         self._append(f"result:{key}", "result", node=node, refers_to=key, body=body)
         if outcome.status == "ambiguous":

@@ -110,9 +110,10 @@ class LedgerView:
         ambiguous: Why a node must be left alone until a person has looked, by node.
         acted_at: When nodes were acted on; tries that surely changed nothing do not count.
         failed: Tries that came to nothing within `ATTEMPTS_WINDOW`, by node and boot.
-        undrained: When someone else returned a node that we held.
+        undrained: When a node that we held was last let go.
         holds: Stops after bursts, ended ones included.
         steps: Outcomes of what was done with a hold later, in order, by hold and step.
+        unfinished: Holds whose node was not empty when it was last seen to, and that go on.
     """
 
     held: Mapping[str, Held] = field(default_factory=dict)
@@ -126,6 +127,7 @@ class LedgerView:
     undrained: Mapping[str, datetime] = field(default_factory=dict)
     holds: tuple[Hold, ...] = ()
     steps: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    unfinished: frozenset[str] = frozenset()
 
 
 def escalation_key(about: str) -> str:
@@ -168,6 +170,7 @@ def view_of(
         undrained=_undrained(answers["released"].values()),
         holds=_holds(own, answers["acknowledged"]),
         steps=_steps(begun),
+        unfinished=_unfinished(begun),
     )
 
 
@@ -255,6 +258,16 @@ def _steps(begun: Iterable[_Taken]) -> dict[tuple[str, str], tuple[str, ...]]:
     return found
 
 
+def _unfinished(begun: Iterable[_Taken]) -> frozenset[str]:
+    """By the last outcome of each hold that says what is left; one that does not leaves it so."""
+    is_left: dict[str, bool] = {}
+    for one in begun:
+        if one.result is not None and one.status == "done":
+            hold = str(one.intent.body.get("of", one.intent.key))
+            is_left[hold] = bool(one.result.body.get("left"))
+    return frozenset(hold for hold, is_one in is_left.items() if is_one)
+
+
 def _why_unclear(intent: Entry, result: Entry | None) -> str:
     what = intent.body.get("step") or intent.body["action"]
     said = f"{what} of {intent.recorded_at:%Y-%m-%d %H:%M} UTC"
@@ -273,15 +286,12 @@ def _failed(taken: Iterable[_Taken], *, since: datetime) -> dict[tuple[str, str 
 
 
 def _undrained(released: Iterable[Entry]) -> dict[str, datetime]:
-    """When somebody took a node out of our hands.
+    """When a node was last let go, by whomever and however.
 
-    One that came back with another boot counts too, for a restart alone looks the same; so does
-    one that somebody holds in their own name, who will return it without a word to us.
+    By a person, by us after a check or because it was stuck, by a restart, or to somebody who holds
+    it in their own name: its score is as high as before, and would have it taken again at once.
     """
-    by_others = ("undrained", "replaced", "taken_over")
-    return {
-        str(entry.node): entry.recorded_at for entry in released if entry.body["why"] in by_others
-    }
+    return {str(entry.node): entry.recorded_at for entry in released}
 
 
 def _holds(own: Sequence[Entry], acknowledged: Mapping[str | None, Entry]) -> tuple[Hold, ...]:

@@ -114,9 +114,13 @@ def return_nodes(
         elif found.way == "repair":
             text = f"{name}: {found.reason}"
             journal.escalate(f"repair:{held.intent_key}", why="repair", text=text, node=name)
-        elif found.needs_check and not returns.state.jobs_on(name):  # it would compete with jobs
+        elif found.needs_check and _is_empty(returns, held, name):  # it would compete with jobs
             _begin_check(node, returns, checks)
     return tuple(back)
+
+
+def _is_empty(returns: Returns, held: Held, name: str) -> bool:
+    return not returns.state.jobs_on(name) and held.intent_key not in returns.view.unfinished
 
 
 def _is_wished_back(returns: Returns, held: Held, node: NodeView) -> bool:

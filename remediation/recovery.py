@@ -44,7 +44,7 @@ def close_open_intents(view: LedgerView, *, actuator: Actuator, journal: Journal
                 intent.key, Outcome(status="not_done", detail=detail), about=intent, after=None
             )
             continue
-        if intent.body.get("step") == "end_notice":
+        if intent.body.get("step") in ("carry_on", "end_notice"):
             detail = "the run stopped before it noted the result; it is repeated"
             journal.step_result(
                 intent.key, Outcome(status="not_done", detail=detail), node=str(intent.node)

@@ -271,7 +271,7 @@ class Site(_Strict):
             or denied, that they may be requeued.
         maintenance: Times in which nodes are left alone.
         working_hours: Hours in which the hook may act; empty: always.
-        undrain_cooldown_hours: After someone else returned a node we held.
+        undrain_cooldown_hours: After a node we held was let go, by whomever.
         kill_switch: A file that stops all action while it exists.
         is_stopped: The same by setting.
     """

@@ -3,6 +3,7 @@
 New holds are not taken here. Every step is journaled like a hold, and is safe to repeat.
 """
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -48,6 +49,9 @@ def tend(
             longest=timedelta(hours=site.drains.longest_hours),
             now=now,
         )
+        is_unfinished = held.intent_key in view.unfinished
+        if is_unfinished and now - held.since > timedelta(hours=site.drains.longest_hours):
+            progress = replace(progress, stage="stuck")
         is_over = now - held.since >= timedelta(minutes=site.costs.notice_minutes)
         has_ended = "done" in view.steps.get((held.intent_key, "end_notice"), ())
         if progress.jobs and held.action == NOTICE and is_over and not has_ended:
@@ -56,6 +60,8 @@ def tend(
             _give_up(
                 held, node, progress, state, view, actuator=actuator, journal=journal, site=site
             )
+        elif is_unfinished and node.owner == "forewarn":
+            take_step("carry_on", held, node, state, view, actuator=actuator, journal=journal)
 
 
 def _give_up(
@@ -91,7 +97,7 @@ def take_step(
     """One step with a node that we hold: intent, act, result.
 
     Args:
-        step: end_notice or return.
+        step: carry_on, end_notice or return.
         held: The hold.
         node: The node now.
         state: The cluster now.
@@ -104,7 +110,8 @@ def take_step(
     """
     reason = parse_reason(node.reason)
     before = view.steps.get((held.intent_key, step), ())
-    if reason is None or "done" in before or len(before) >= MOST_TRIES:
+    is_spent = "done" in before or len(before) >= MOST_TRIES
+    if reason is None or (is_spent and step != "carry_on"):
         return None
     key = journal.step(held, step, node=node, attempt=1 + len(before))
     if key is None:
@@ -113,6 +120,8 @@ def take_step(
     try:
         if read_state(actuator, node.name) != node:
             outcome = Outcome(status="not_done", detail="the node changed; seen to in the next run")
+        elif step == "carry_on":
+            outcome = actuator.drain(order)
         elif step == "end_notice":
             outcome = actuator.end_notice(order)
         else:

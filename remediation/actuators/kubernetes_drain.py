@@ -19,6 +19,9 @@ _SHOWN: Final = 5
 _INTERNAL: Final = 500
 
 
+_UNTOLD: Final = "what is on it cannot be told"
+
+
 @dataclass(frozen=True, kw_only=True)
 class DrainRules:
     """How far one call goes; what is left is left to the next.
@@ -111,15 +114,17 @@ class Drain:
         try:
             pods = self._pods()
         except SourceError as error:
-            return self._outcome(f"held; nothing was evicted: its pods cannot be listed: {error}")
+            words = f"held; nothing was evicted: its pods cannot be listed: {error}"
+            return self._outcome(words, left=(_UNTOLD,))
         due = self._due(pods)
         try:
             going = {pod.uid for pod in pods if pod.fate == "leaving"} | self._asked(due)
             pods = self._settled(going) if due or going else pods
         except SourceError as error:
-            return self._outcome(f"held; what is left on it cannot be told: {error}")
+            words = f"held; what is left on it cannot be told: {error}"
+            return self._outcome(words, left=(_UNTOLD,))
         progress = progress_of(pods, deadline=self.deadline, why=self.why)
-        return self._outcome(progress.words)
+        return self._outcome(progress.words, left=progress.left)
 
     def withdraw(self) -> str:
         """Takes notices off the pods of a node that is no longer drained; what failed, in words."""
@@ -255,8 +260,9 @@ class Drain:
                 return pods
             waits.sleep(self.rules.poll_s)
 
-    def _outcome(self, words: str) -> Outcome:
-        done = Outcome(status="done", detail=words, commands=tuple(self.writes.sent))
+    def _outcome(self, words: str, *, left: tuple[str, ...]) -> Outcome:
+        sent = tuple(self.writes.sent)
+        done = Outcome(status="done", detail=words, commands=sent, left=left)
         if not self.open:
             return done
         names = ", ".join(pod.words for pod in self.open.values())

@@ -45,11 +45,13 @@ class Outcome:
             (nobody knows).
         detail: In words.
         commands: Argument lists that were run, or would be; never shell text.
+        left: What is still on the node and does not go by itself; a later run goes on.
     """
 
     status: Status
     detail: str = ""
     commands: tuple[tuple[str, ...], ...] = ()
+    left: tuple[str, ...] = ()
 
 
 class Actuator(Protocol):
@@ -74,7 +76,10 @@ class Actuator(Protocol):
         ...
 
     def drain(self, order: Order) -> Outcome:
-        """Empties the node in the way of `order.action` and takes it out of service."""
+        """Empties the node in the way of `order.action` and takes it out of service.
+
+        Given again for a node that we hold, it goes on with what is left.
+        """
         ...
 
     def end_notice(self, order: Order) -> Outcome:

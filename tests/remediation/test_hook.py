@@ -187,7 +187,7 @@ def test_g10_a_persons_undrain_starts_a_cool_down(kit):
     world.run()
     world.cluster.set_node("a", state="up", reason=None, actor=None)
     run = world.next_tick({"a": 0.9})
-    assert run.judged[0].blocked_by[0].startswith("cooled_down: returned by someone else")
+    assert run.judged[0].blocked_by[0].startswith("cooled_down: let go at")
     assert world.acted_on == ["a"]
     world.now += timedelta(hours=24)
     world.next_tick({"a": 0.9})

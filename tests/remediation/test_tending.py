@@ -1,10 +1,11 @@
 """Holds that outlive a run: notices end, stuck drains are told and given back, and never twice."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from remediation.actuators.protocol import FakeActuator
+from remediation.actuators.protocol import FakeActuator, Outcome
 from remediation.cluster import JobView
 from remediation.site import Drains
 
@@ -49,7 +50,7 @@ def test_g15_a_stuck_drain_is_told_in_every_run_and_written_once(kit):
     assert world.cluster.read().by_name["a"].state == "drain"
 
 
-def test_g16_a_stuck_node_is_given_back_if_it_is_ours_and_without_a_cool_down(kit):
+def test_g16_a_stuck_node_is_given_back_if_it_is_ours_and_then_left_alone(kit):
     world = world_of(kit, may=False, longest_hours=1, is_stuck_returned=True)
     world.run()
     later(world, hours=2)
@@ -134,3 +135,35 @@ def test_g22_the_kill_switch_stops_steps_too(kit, tmp_path):
     world.site = world.site.model_copy(update={"is_stopped": True})
     later(world, hours=1)
     assert world.cluster.read().jobs
+
+
+class Slow(FakeActuator):
+    """Empties a node in several calls, as a budget for evictions makes one."""
+
+    calls = 0
+
+    def drain(self, order):
+        self.calls += 1
+        if self.calls == 1:
+            return replace(super().drain(order), left=("pod web",))
+        return Outcome(status="done", left=("pod web",) if self.calls < 4 else ())
+
+
+def test_g14_a_drain_that_left_something_goes_on_in_every_run_until_nothing_is_left(kit):
+    world = world_of(kit, may=False)
+    world.actuator = Slow(world.cluster)
+    world.run()
+    for _ in range(6):
+        later(world)
+    assert world.actuator.calls == 4
+    assert world.ledger.verify().is_whole
+
+
+def test_g15_a_drain_that_goes_on_for_too_long_is_stuck(kit):
+    world = world_of(kit, may=False, longest_hours=1)
+    world.actuator = Slow(world.cluster)
+    world.cluster.set_jobs(())
+    world.run()
+    assert any("a:" in text for text in later(world, hours=2).messages)
+    assert whys(world, "escalation") == ["stuck"]
+    assert world.actuator.calls == 1
