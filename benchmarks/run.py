@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks import exposition, fleet, kernel_scan, prometheus, sacct
+from benchmarks import exposition, fleet, hook, kernel_scan, prometheus, sacct
 from features.core_tables import CoreTables
 from features.grid import as_of_times, watched_grid
 from features.matrix import MatrixSpec, build_gpu_matrix
@@ -123,7 +123,7 @@ def main() -> None:
         for pair in (dcgm_text(), telemetry_table(), matrix(Path(folder))):
             print(measure(pair), flush=True)
     print(f"CPU seconds of all threads, median of {RUNS} runs after a warm-up")
-    for part in (fleet, sacct, exposition, kernel_scan, prometheus):
+    for part in (hook, fleet, sacct, exposition, kernel_scan, prometheus):
         print(f"\n{(part.__doc__ or '').splitlines()[0]}", flush=True)
         for line in part.rows():
             print(line, flush=True)
