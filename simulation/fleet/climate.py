@@ -46,7 +46,8 @@ def inlet_temperature(regime: Regime, at_s: np.ndarray, *, seed: int) -> np.ndar
     knots = np.arange(0, regime.days * 86400 + 2 * _KNOT_S, _KNOT_S)
     wander = np.interp(at_s, knots, rng.normal(0, climate.wander_c, knots.size))
     day = at_s / 86400
-    swing = climate.daily_swing_c * np.cos(2 * np.pi * (day - 15 / 24))
+    of_day = day + regime.start_of_day_s / 86400
+    swing = climate.daily_swing_c * np.cos(2 * np.pi * (of_day - 15 / 24))
     since_peak = day + regime.start.timetuple().tm_yday - climate.season_peak_day
     season = climate.season_swing_c * np.cos(2 * np.pi * since_peak / DAYS_PER_YEAR)
     inlet = climate.inlet_c + swing + season + wander

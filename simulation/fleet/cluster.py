@@ -18,7 +18,7 @@ from simulation.fleet.jobs import Job
 from simulation.fleet.regime import Regime
 
 PATIENCE_S: Final = 2 * 3600
-"""A job of whole nodes that waited this long stops others from overtaking it."""
+"""A job of whole nodes that waited this long stops other such jobs from overtaking it."""
 
 Places = tuple[tuple[int, tuple[int, ...]], ...]
 """Node index -> its places, for each node of a run."""
@@ -138,7 +138,10 @@ class Cluster:
         self._rooms[self._is_mig[node]].block(node, step)
 
     def start_waiting(self, now: int) -> Iterator[tuple[int, Run]]:
-        """Starts what fits, in order of submission, unless a patient big job comes first.
+        """Starts what fits, in order of submission.
+
+        Once a job of whole nodes has waited for long, no other such job passes it; parts of nodes
+        are filled all the same.
 
         Args:
             now: Second of the fleet.
@@ -147,17 +150,21 @@ class Cluster:
             Number of each run, and the run.
         """
         heads = self.queue.heads() if self.queue.waiting else []
+        has_patient = False
         while heads:
             _, size = heapq.heappop(heads)
             job = self.queue.first(size)
+            is_big = job.n_gpus >= self._per_node
+            if is_big and has_patient:
+                continue
             places = self._rooms[job.is_instance].find(job.n_gpus)
             if places is not None:
                 after = self.queue.take(size)
                 if after is not None:
                     heapq.heappush(heads, (after, size))
                 yield self._start(job, now, places)
-            elif job.n_gpus >= self._per_node and now - job.submit_s > PATIENCE_S:
-                return
+            elif is_big and now - job.submit_s > PATIENCE_S:
+                has_patient = True
 
     def _start(self, job: Job, now: int, places: Places) -> tuple[int, Run]:
         self._rooms[job.is_instance].take(places)

@@ -227,7 +227,8 @@ def _moments(regime: Regime, rng: np.random.Generator, *, per_s: float) -> np.nd
     """A Poisson process from the longest duration before the fleet's start to its end, seconds."""
     first, last = -regime.workload.cap_h * 3600, regime.days * 86400
     drawn = rng.uniform(first, last, size=rng.poisson(1.5 * per_s * (last - first)))
-    by_day = 1 + 0.5 * np.cos(2 * np.pi * (drawn / 86400 - 14 / 24))
+    day = (drawn + regime.start_of_day_s) / 86400
+    by_day = 1 + 0.5 * np.cos(2 * np.pi * (day - 14 / 24))
     return np.asarray(drawn[1.5 * rng.random(drawn.size) < by_day].astype(int))
 
 

@@ -3,6 +3,7 @@
 The texts are in `simulation.fleet.kernel_lines`; sampled telemetry is in `.telemetry`.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -14,7 +15,7 @@ from simulation.fleet.kernel_lines import (
     KernelLine,
     aer_line,
     boot_lines,
-    chatter_line,
+    chatter_lines,
     draw_xid,
     link_lines,
     off_bus_banner,
@@ -101,10 +102,12 @@ def tell_node(
     for incident in truth.incidents:
         if incident.precursor:
             _tell_episode(story, incident.precursor, regime)
-        _tell_onset(story, incident, regime)
+        if not incident.is_silent:
+            _tell_onset(story, incident, regime)
     for decoy in truth.decoys:
         _tell_episode(story, decoy, regime)
-    for attempt in attempts:
+    # By their ends, so that what is drawn for one depends on nothing that happens later.
+    for attempt in sorted(attempts, key=_ended_s):
         _tell_end_of_job(story, attempt, node=index)
     boots = _boots(regime, truth)
     end_s = int(regime.days * 86400)
@@ -114,13 +117,19 @@ def tell_node(
         story.lines.extend(boot_lines(boot.up_s - 60, driver=driver))
     chatter = random_stream(seed, Layer.CHATTER, index)
     count = int(chatter.poisson(plan.chatter_per_day * regime.days))
-    story.lines.extend(chatter_line(chatter, at) for at in chatter.uniform(0, end_s, count))
+    for at in chatter.uniform(0, end_s, count).tolist():
+        said = chatter_lines(chatter, at, clock_s=regime.start.timestamp() + at)
+        story.lines.extend(said if _is_alive(said[0], boots) else ())
     lines = [line for line in story.lines if 0 <= line.at_s < end_s and _is_alive(line, boots)]
     return NodeEvents(
         lines=tuple(sorted(lines, key=lambda line: line.at_s)),
         marks=tuple(sorted(story.marks, key=lambda mark: mark.at_s)),
         boots=boots,
     )
+
+
+def _ended_s(attempt: Attempt) -> float:
+    return math.inf if attempt.end_s is None else attempt.end_s
 
 
 def _is_alive(line: KernelLine, boots: Sequence[Boot]) -> bool:
@@ -205,8 +214,6 @@ def _tell_onset(story: _Story, incident: Incident, regime: Regime) -> None:
         return
     if fault == "power" and rng.random() < 0.4:
         return  # the board is dark before the driver can say a word
-    if fault == "other_gpu" and rng.random() < 0.6:
-        return  # found by diagnostics alone
     chains: dict[str, tuple[tuple[int, ...], ...]] = {
         "hbm_uncorrectable": ((48, 63, 94), (48, 95), (48, 63), (95,)),
         "row_remap_failure": ((64,), (48, 64)),

@@ -11,6 +11,7 @@ import numpy as np
 
 from simulation.fleet import sampling as to
 from simulation.fleet.events import NodeEvents
+from simulation.fleet.hardware import Gpu
 from simulation.fleet.incidents import Episode, NodeTruth, Stay
 from simulation.fleet.regime import Regime
 from simulation.fleet.schedule import Attempt
@@ -21,6 +22,8 @@ RESERVED_MIB: Final = 551
 """Frame buffer that no job may use."""
 PCIE_PER_DAY, CRC_PER_DAY = 0.15, 0.3
 """Replays and CRC errors of a healthy GPU."""
+PAST_POWER, PAST_CAPPED = (0.55, 0.9), (0.0, 0.01)
+"""Before the record, while jobs ran: share of the range of power, and of time held back by it."""
 UNSEEN_SHARE: Final = 0.15
 """Of failing memories, the share whose single-bit errors do not rise before the failure."""
 
@@ -66,6 +69,7 @@ def gather_lives(
     events: NodeEvents,
     *,
     rng: np.random.Generator,
+    past: np.random.Generator,
 ) -> tuple[GpuLife, ...]:
     """Gathers the life of every GPU that was in a node.
 
@@ -75,6 +79,7 @@ def gather_lives(
         attempts: Runs of jobs on it.
         events: What happened on it.
         rng: Stream to draw the course of signs from.
+        past: Stream to draw from what was counted before the record.
 
     Returns:
         One per stay of a GPU, by slot and time.
@@ -93,8 +98,8 @@ def gather_lives(
         loads, keys, fails = per_slot[slot]
         own = _table([row for at_slot, row in signs if at_slot == slot and _is_in(row[0], stay)], 5)
         steps = _steps(events, stay)
-        first = np.zeros(to.N_CARRIED, dtype=np.int64)
-        first[to.SBE_LIFE], first[to.COR_LIFE] = stay.gpu.history
+        up_s = truth.node.up_before_s if stay.from_s is None else 0
+        first = _counted(regime, stay.gpu, past, up_s=up_s)
         constants = _constants(regime, stay, is_mig=truth.node.is_mig)
         lives.append(GpuLife(stay, constants, (loads, keys, fails, own, steps), first))
     return tuple(lives)
@@ -122,7 +127,24 @@ def _constants(regime: Regime, stay: Stay, *, is_mig: bool) -> np.ndarray:
     values[to.MEMORY_MHZ] = hardware.memory_clock_mhz
     values[to.USABLE_MIB] = hardware.frame_buffer_mib - RESERVED_MIB
     values[to.IS_MIG] = is_mig
+    values[to.START_OF_DAY_S] = regime.start_of_day_s
     return values
+
+
+def _counted(regime: Regime, gpu: Gpu, rng: np.random.Generator, *, up_s: int) -> np.ndarray:
+    """Counters of a GPU whose node has been up for so long and worked as fleets do."""
+    first = np.zeros(to.N_CARRIED, dtype=np.int64)
+    days, work, hardware = up_s / 86400, regime.workload.gpu_hours_share, regime.hardware
+    first[to.SBE_VOL] = rng.poisson(gpu.sbe_per_day * days)
+    first[to.PCIE_VOL] = rng.poisson(PCIE_PER_DAY * days)
+    first[to.CRC_VOL] = rng.poisson(CRC_PER_DAY * days)
+    first[to.SBE_LIFE], first[to.COR_LIFE] = gpu.history
+    first[to.SBE_LIFE] += first[to.SBE_VOL]
+    busy = work * rng.uniform(*PAST_POWER)
+    mean_w = hardware.idle_w + (hardware.max_w - hardware.idle_w) * busy
+    first[to.ENERGY_MJ] = int(mean_w * up_s * 1000)
+    first[to.CAPPED_US] = int(up_s * 1e6 * work * rng.uniform(*PAST_CAPPED))
+    return first
 
 
 def _loads(
@@ -158,11 +180,12 @@ def _checkpoints(key: int) -> tuple[float, float, float]:
 def _failures(truth: NodeTruth, slot: int) -> np.ndarray:
     """Times in which the slot's GPU has failed and is not yet repaired.
 
-    One that failed by heat still works, throttled, until its job is ended.
+    One that failed by heat still works, throttled, until its job is ended; one that failed in
+    silence works as ever.
     """
     rows = []
     for incident in truth.incidents:
-        if incident.slot == slot:
+        if incident.slot == slot and not incident.is_silent:
             is_heat = incident.fault.fault_type == "thermal"
             hot_until = incident.grace_s if is_heat else -np.inf
             mode = _MODES[incident.fault.telemetry]

@@ -6,12 +6,16 @@ What happens to them over time is in `simulation.fleet.incidents`.
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from simulation.fleet.regime import Regime
 from simulation.fleet.regime_faults import Batch
-from simulation.fleet.seeds import Layer, random_stream
+from simulation.fleet.seeds import Layer, log_uniform, random_stream
+
+UP_BEFORE_D: Final = (3.0, 120.0)
+"""How long nodes had been up when the record begins, in days."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Gpu:
         temp_offset_c: Against the product's mean at equal power.
         power_offset_w: Against the product's mean at equal load.
         sbe_per_day: Single-bit errors that mean nothing.
-        history: Lifetime counters at the fleet's start: single-bit errors, remapped rows.
+        history: Lifetime counters before its node's last boot: single-bit errors, remapped rows.
     """
 
     gpu_uuid: str
@@ -54,6 +58,7 @@ class Node:
         scrape_offset_s: When within the scrape interval it is scraped.
         is_mig: Whether its GPUs are partitioned.
         gpus: One per slot.
+        up_before_s: How long it had been up at the fleet's start.
     """
 
     index: int
@@ -66,6 +71,7 @@ class Node:
     scrape_offset_s: int
     is_mig: bool
     gpus: tuple[Gpu, ...]
+    up_before_s: int
 
 
 def build_gpus(
@@ -132,15 +138,27 @@ def build_node(regime: Regime, *, seed: int, index: int) -> Node:
     mig = regime.hardware.mig
     n_mig = round(mig.node_share * regime.nodes) if mig else 0
     is_top = index % per_rack == per_rack - 1
+    frailty = float(rng.gamma(regime.frailty.node_shape, 1 / regime.frailty.node_shape))
+    inlet_offset_c = float(rng.normal(0, 0.8) + 0.4 * (index % per_rack))
+    scrape_offset_s = int(rng.integers(0, min(regime.scrape_s, 60)))
+    gpus = build_gpus(regime, rng, slots=range(regime.gpus_per_node))
     return Node(
         index=index,
         name=f"gpu{index + 1:0{digits}d}",
         rack=f"r{rack + 1:02d}",
         leaf_switch=f"leaf{rack // 2 + 1:02d}",
-        frailty=float(rng.gamma(regime.frailty.node_shape, 1 / regime.frailty.node_shape)),
+        frailty=frailty,
         position_factor=(top if is_top else 1.0) * per_rack / (per_rack - 1 + top),
-        inlet_offset_c=float(rng.normal(0, 0.8) + 0.4 * (index % per_rack)),
-        scrape_offset_s=int(rng.integers(0, min(regime.scrape_s, 60))),
+        inlet_offset_c=inlet_offset_c,
+        scrape_offset_s=scrape_offset_s,
         is_mig=index >= regime.nodes - n_mig,
-        gpus=build_gpus(regime, rng, slots=range(regime.gpus_per_node)),
+        gpus=gpus,
+        up_before_s=_draw_uptime_s(regime, gpus, rng),
     )
+
+
+def _draw_uptime_s(regime: Regime, gpus: Sequence[Gpu], rng: np.random.Generator) -> int:
+    """Days to months, but not since before its newest GPU was installed."""
+    drawn_s = int(log_uniform(rng, UP_BEFORE_D) * 86400)
+    newest = max(gpu.batch.installed for gpu in gpus)
+    return min(drawn_s, max(3600, int((regime.start - newest).total_seconds())))

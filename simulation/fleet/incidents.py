@@ -58,6 +58,7 @@ class Incident:
         is_replaced: Whether the slot holds another GPU afterwards.
         is_noticed: Whether the site noticed. Where it did not, nothing was done: the node stayed
             in service, and all times are the onset's.
+        is_silent: Whether nothing shows of it before it is detected, other than its precursor.
     """
 
     fault: FaultClass
@@ -71,6 +72,7 @@ class Incident:
     precursor: Episode | None
     is_replaced: bool
     is_noticed: bool = True
+    is_silent: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,7 @@ def simulate_node(hazards: Hazards, node: Node, *, seed: int, fleet_frailty: flo
         stays={gpu.slot: [Stay(gpu, None, None)] for gpu in node.gpus},
         planned=plan_work(regime, seed=seed, index=node.index),
         expected=np.zeros(len(regime.faults)),
+        silence=random_stream(seed, Layer.SILENCE, node.index),
     )
     while life.now < end_s:
         life.live_on(end_s)
@@ -188,6 +191,7 @@ class _Life:
     stays: dict[int, list[Stay]]
     planned: tuple[PlannedWork, ...]
     expected: np.ndarray
+    silence: np.random.Generator
     incidents: list[Incident] = field(default_factory=list)
     services: list[Service] = field(default_factory=list)
     now: float = 0.0
@@ -237,7 +241,9 @@ class _Life:
 
     def _fail(self, fault: FaultClass, slot: int, *, onset: float, end_s: int) -> None:
         stay = self.stays[slot][-1]
-        incident = _draw_incident(fault, stay, self.rng, node=self.node.index, onset_s=int(onset))
+        drawn = _draw_incident(fault, stay, self.rng, node=self.node.index, onset_s=int(onset))
+        is_silent = bool(self.silence.random() < fault.silent_share)
+        incident = replace(_found_by(drawn, self.planned), is_silent=is_silent)
         self.incidents.append(incident)
         if not incident.is_noticed:
             self.now = onset
@@ -251,6 +257,19 @@ class _Life:
             self.stays[slot][-1] = replace(stay, to_s=swap_s)
             self.stays[slot].append(Stay(self.gpus[slot], swap_s, None))
         self.now = float(incident.end_s)
+
+
+def _found_by(incident: Incident, planned: Sequence[PlannedWork]) -> Incident:
+    """The incident, found at the latest when its node is drained for planned work.
+
+    Were the work left out before anybody knows why, that would tell of the failure.
+    """
+    drains = [work.drain_s for work in planned if incident.onset_s < work.drain_s]
+    found_s = min([incident.detected_s, *drains])
+    if found_s == incident.detected_s:
+        return incident
+    is_down = incident.grace_s == incident.detected_s
+    return replace(incident, detected_s=found_s, grace_s=found_s if is_down else incident.grace_s)
 
 
 def _draw_downtime_s(fault: FaultClass, rng: np.random.Generator, *, is_replaced: bool) -> int:

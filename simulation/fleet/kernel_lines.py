@@ -9,6 +9,9 @@ from typing import Final
 
 import numpy as np
 
+XidText = Callable[[np.random.Generator, int], str]
+"""The words of an Xid, given a stream for its details and the GPU's slot."""
+
 
 @dataclass(frozen=True)
 class KernelLine:
@@ -33,12 +36,12 @@ def _hex(rng: np.random.Generator, digits: int) -> str:
     return f"{int(rng.integers(16**digits)):0{digits}x}"
 
 
-def _warp(rng: np.random.Generator) -> str:
+def _warp(rng: np.random.Generator, _: int) -> str:
     gpc, tpc, sm = rng.integers(8), rng.integers(9), rng.integers(2)
     return f"Graphics SM Warp Exception on (GPC {gpc}, TPC {tpc}, SM {sm}): Out Of Range Address"
 
 
-def _mmu(rng: np.random.Generator) -> str:
+def _mmu(rng: np.random.Generator, _: int) -> str:
     return (
         f"Ch {_hex(rng, 8)}, intr 00000000. MMU Fault: ENGINE GRAPHICS "
         f"GPCCLIENT_T1_{rng.integers(8)} faulted @ 0x7f{_hex(rng, 2)}_{_hex(rng, 8)}. "
@@ -46,38 +49,37 @@ def _mmu(rng: np.random.Generator) -> str:
     )
 
 
-def _double_bit(rng: np.random.Generator) -> str:
+def _double_bit(rng: np.random.Generator, _: int) -> str:
     return (
         "An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer at "
         f"physAddr 0x{_hex(rng, 10)} partition {rng.integers(12)}, subpartition {rng.integers(2)}."
     )
 
 
-def _gsp_timeout(rng: np.random.Generator) -> str:
-    seconds = (6, 45)[int(rng.integers(2))]
+def _gsp_timeout(rng: np.random.Generator, slot: int) -> str:
     return (
-        f"Timeout after {seconds}s of waiting for RPC response from GPU{rng.integers(8)} GSP! "
+        f"Timeout after 6s of waiting for RPC response from GPU{slot} GSP! "
         f"Expected function 76 (GSP_RM_CONTROL) (0x2080{_hex(rng, 4)} 0x{_hex(rng, 2)})."
     )
 
 
-def _nvlink(rng: np.random.Generator) -> str:
+def _nvlink(rng: np.random.Generator, _: int) -> str:
     link = rng.integers(18)
     return f"NVLink: fatal error detected on link {link}(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"
 
 
-def _fixed(text: str) -> Callable[[np.random.Generator], str]:
-    return lambda _: text
+def _fixed(text: str) -> XidText:
+    return lambda _rng, _slot: text
 
 
-XID_TEXTS: Final[dict[int, Callable[[np.random.Generator], str]]] = {
+XID_TEXTS: Final[dict[int, XidText]] = {
     13: _warp,
     31: _mmu,
-    43: lambda rng: f"Ch {_hex(rng, 8)}",
-    45: lambda rng: f"Ch {_hex(rng, 8)}",
+    43: lambda rng, _: f"Ch {_hex(rng, 8)}",
+    45: lambda rng, _: f"Ch {_hex(rng, 8)}",
     48: _double_bit,
     54: _fixed("Auxiliary power is not connected to the GPU board"),
-    62: lambda rng: f"{_hex(rng, 4)}({_hex(rng, 4)}) 00000000 00000000",
+    62: lambda rng, _: f"{_hex(rng, 4)}({_hex(rng, 4)}) 00000000 00000000",
     63: _fixed("Row Remapper: New row marked for remapping, reset gpu to activate."),
     64: _fixed("Row Remapper: Failed to remap a row, no spare row is left in the bank."),
     74: _nvlink,
@@ -85,9 +87,9 @@ XID_TEXTS: Final[dict[int, Callable[[np.random.Generator], str]]] = {
     92: _fixed("High single-bit ECC error rate"),
     94: _fixed("Contained: SM (0x1). RST: No, D-RST: No"),
     95: _fixed("Uncontained: FBHUB. RST: Yes, D-RST: No"),
-    109: lambda rng: f"Ch {_hex(rng, 8)}, errorString CTX SWITCH TIMEOUT, Info 0x{_hex(rng, 5)}",
+    109: lambda rng, _: f"Ch {_hex(rng, 8)}, errorString CTX SWITCH TIMEOUT, Info 0x{_hex(rng, 5)}",
     119: _gsp_timeout,
-    120: lambda rng: f"GSP task exception: 0x{_hex(rng, 4)} @ pc:0x{_hex(rng, 7)}, partition:4",
+    120: lambda rng, _: f"GSP task exception: 0x{_hex(rng, 4)} @ pc:0x{_hex(rng, 7)}, partition:4",
     154: _fixed("GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"),
 }
 
@@ -111,7 +113,7 @@ def draw_xid(rng: np.random.Generator, code: int, *, at_s: float, slot: int) -> 
     if code not in _WITHOUT_PROCESS and rng.random() < 0.8:
         name = _PROCESSES[int(rng.integers(len(_PROCESSES)))]
         process = (int(rng.integers(2_000, 4_000_000)), name)
-    return KernelLine(at_s, slot, code, XID_TEXTS[code](rng), process)
+    return KernelLine(at_s, slot, code, XID_TEXTS[code](rng, slot), process)
 
 
 def link_lines(at_s: float, *, is_up: bool) -> tuple[KernelLine, ...]:
@@ -147,6 +149,7 @@ def boot_lines(at_s: float, *, driver: str) -> tuple[KernelLine, ...]:
         (0.9, "ACPI: PM-Timer IO Port: 0x408"),
         (7.3, "nvidia: loading out-of-tree module taints kernel."),
         (7.9, f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {driver}"),
+        (8.6, "nvidia-uvm: Loaded the UVM driver, major device number 508."),
         (9.1, "mlx5_core 0000:5e:00.0 ens10f0np0: Link up"),
         (9.2, "IPv6: ADDRCONF(NETDEV_CHANGE): ens10f0np0: link becomes ready"),
     )
@@ -162,19 +165,36 @@ def oom_line(rng: np.random.Generator, at_s: float) -> KernelLine:
     return KernelLine(at_s, None, None, text)
 
 
-def chatter_line(rng: np.random.Generator, at_s: float) -> KernelLine:
-    """Something a healthy kernel says."""
+def chatter_lines(
+    rng: np.random.Generator, at_s: float, *, clock_s: float
+) -> tuple[KernelLine, ...]:
+    """Something a healthy kernel says.
+
+    Args:
+        rng: Stream to draw from.
+        at_s: When, in seconds since the fleet's start.
+        clock_s: The same moment in seconds since 1970.
+
+    Returns:
+        One line; two where a file server is late and then answers.
+    """
     cali = _hex(rng, 11)
     texts = (
         f"IPv6: ADDRCONF(NETDEV_CHANGE): cali{cali}: link becomes ready",
         f"IPv6: ADDRCONF(NETDEV_CHANGE): eth{rng.integers(2)}: link becomes ready",
-        f'audit: type=1400 audit(17672{_hex(rng, 5)}): apparmor="STATUS" operation="profile_load"',
+        (
+            f"audit: type=1400 audit({clock_s:.3f}:{312 + int(at_s) // 45}): "
+            'apparmor="STATUS" operation="profile_load"'
+        ),
         "perf: interrupt took too long (2504 > 2500), lowering kernel.perf_event_max_sample_rate",
         "TCP: request_sock_TCP: Possible SYN flooding on port 29500. Sending cookies.",
         f"docker0: port {rng.integers(1, 9)}(veth{cali[:7]}) entered forwarding state",
-        "nfs: server nas01 not responding, still trying",
-        "nfs: server nas01 OK",
         f"python3[{rng.integers(2_000, 4_000_000)}]: segfault at 0 ip 00007f{cali[:10]} error 4",
-        "nvidia-uvm: Loaded the UVM driver, major device number 508.",
+        "nfs: server nas01 not responding, still trying",
     )
-    return KernelLine(at_s, None, None, texts[int(rng.integers(len(texts)))])
+    chosen = int(rng.integers(len(texts)))
+    line = KernelLine(at_s, None, None, texts[chosen])
+    if chosen < len(texts) - 1:
+        return (line,)
+    answered_s = at_s + float(rng.uniform(5, 120))
+    return (line, KernelLine(answered_s, None, None, "nfs: server nas01 OK"))

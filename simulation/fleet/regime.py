@@ -86,6 +86,12 @@ class Regime(Section):
             raise ValueError("expected hardware.idle_w < hardware.max_w <= 3000 W")
         return self
 
+    @property
+    def start_of_day_s(self) -> int:
+        """Seconds from midnight UTC to the fleet's first second."""
+        start = self.start
+        return start.hour * 3600 + start.minute * 60 + start.second
+
     def with_size(self, *, nodes: int | None, days: float | None) -> "Regime":
         """The same regime with another number of nodes or days.
 

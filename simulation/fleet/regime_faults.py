@@ -87,6 +87,8 @@ class FaultClass(Section):
         heat_doubling_c: The rate doubles for so many degC of inlet air above the climate's mean;
             null: air does not matter.
         health_check: A check that starts to find these failures; null: all are noticed.
+        silent_share: Share of failures that nothing shows until a check finds them: no log line,
+            no crash, telemetry as of a healthy GPU.
     """
 
     fault_type: str
@@ -101,6 +103,7 @@ class FaultClass(Section):
     new_driver_factor: float = Field(default=1.0, ge=0)
     heat_doubling_c: float | None = Field(default=None, ge=1)
     health_check: HealthCheck | None = None
+    silent_share: Share = 0.0
 
     @model_validator(mode="after")
     def _is_known(self) -> "FaultClass":
@@ -111,6 +114,8 @@ class FaultClass(Section):
             raise ValueError(f"precursor {kind} does not belong to a {self.entity_kind}")
         if self.health_check and self.entity_kind == "node":
             raise ValueError("health_check: a node's own failure cannot go unnoticed")
+        if self.silent_share and (self.entity_kind == "node" or self.telemetry != "idle"):
+            raise ValueError("silent_share: a node's own failure and a dark GPU cannot be silent")
         return self
 
     def announced_share(self, *, least_lead_h: float) -> float:

@@ -17,8 +17,8 @@ Ints = npt.NDArray[np.int64]
 # Places in a GPU's constants.
 TEMP_OFFSET_C, POWER_OFFSET_W, SBE_PER_S, PCIE_PER_S, CRC_PER_S = range(5)
 BLANK_SHARE, SCRAPE_S, IDLE_W, MAX_W = range(5, 9)
-IDLE_MHZ, MAX_MHZ, MEMORY_MHZ, USABLE_MIB, IS_MIG = range(9, 14)
-N_CONSTANTS: Final = 14
+IDLE_MHZ, MAX_MHZ, MEMORY_MHZ, USABLE_MIB, IS_MIG, START_OF_DAY_S = range(9, 15)
+N_CONSTANTS: Final = 15
 
 # Columns of loads (one row per job on the GPU), by start.
 LOAD_START, LOAD_END, LOAD_KIND, LOAD_UTIL, LOAD_POWER, LOAD_TENSOR, LOAD_MIB, RAMP_PER_S = range(8)
@@ -44,9 +44,9 @@ SBE_VOL, DBE_VOL, SBE_LIFE, DBE_LIFE, UNC_LIFE, COR_LIFE = range(4, 10)
 FAILED, PENDING, PCIE_VOL, CRC_VOL, REPLAY_VOL, LAST_XID = range(10, 16)
 ENERGY_MJ, CAPPED_US, HEATED_US = range(16, 19)
 N_CARRIED: Final = 19
-_LIFELONG: Final = (SBE_LIFE, DBE_LIFE, UNC_LIFE, COR_LIFE)
+_LIFELONG: Final = (SBE_LIFE, DBE_LIFE, UNC_LIFE, COR_LIFE, FAILED)
 _VOLATILE: Final = np.array([i for i in range(SBE_VOL, N_CARRIED) if i not in _LIFELONG])
-"""Counters that a reboot sets back."""
+"""Counters that a reboot sets back; a failed remap is written in the GPU for good."""
 
 IDLE_BIT, POWER_CAP_BIT, SW_THERMAL_BIT, HW_THERMAL_BIT = 0x1, 0x4, 0x20, 0x40
 HOT_C: Final = 83
@@ -88,7 +88,7 @@ def share_of(key: int, number: int) -> float:
 
 
 @inlined
-def _job_level(loads: Floats, i: int, key: int, at_s: float) -> float:
+def _job_level(loads: Floats, i: int, key: int, at_s: float, start_of_day_s: float) -> float:
     """How hard a job works at a moment, 0 to 1, the same on all its GPUs."""
     since = at_s - loads[i, LOAD_START]
     ramp = min(1.0, max(0.05, since * loads[i, RAMP_PER_S]))
@@ -98,14 +98,15 @@ def _job_level(loads: Floats, i: int, key: int, at_s: float) -> float:
             return float(ramp * loads[i, SAVE_LEVEL])
         return float(ramp)
     if loads[i, LOAD_KIND] == INFERENCE:  # requests follow the day, from 42 to 95 % (Lyra)
-        by_day = (0.685 + 0.265 * np.cos(2 * np.pi * (at_s / 86400 - 15 / 24))) / 0.95
+        day = (at_s + start_of_day_s) / 86400
+        by_day = (0.685 + 0.265 * np.cos(2 * np.pi * (day - 15 / 24))) / 0.95
         return float(ramp * by_day * (0.92 + 0.08 * share_of(key, int(at_s) // 600 + 10_000_000)))
     return ramp if share_of(key, int(at_s) // 300 + 10_000_000) < 0.35 else 0.0
 
 
 @inlined
 def _load_at(
-    loads: Floats, keys: Ints, carried: Ints, at_s: float
+    loads: Floats, keys: Ints, carried: Ints, at_s: float, start_of_day_s: float
 ) -> tuple[float, float, float, float]:
     """Utilisation in %, shares of power and tensor activity, and MiB in use, of all jobs."""
     util, power, tensor, memory = 0.0, 0.0, 0.0, 0.0
@@ -117,7 +118,7 @@ def _load_at(
         if loads[i, LOAD_START] > at_s:
             break
         if loads[i, LOAD_END] > at_s:
-            level = _job_level(loads, i, keys[i], at_s)
+            level = _job_level(loads, i, keys[i], at_s, start_of_day_s)
             util += loads[i, LOAD_UTIL] * level
             power += loads[i, LOAD_POWER] * level
             tensor += loads[i, LOAD_TENSOR] * level
@@ -350,7 +351,7 @@ def sample_gpu(
     follow = 1.0 - np.exp(-unit[SCRAPE_S] / HEAT_S)
     for k in range(times.size):
         at_s = float(times[k])
-        util, share, tensor, memory = _load_at(loads, keys, carried, at_s)
+        util, share, tensor, memory = _load_at(loads, keys, carried, at_s, unit[START_OF_DAY_S])
         mode, is_hot, warmth, sigma_w, is_lost = -1.0, False, 0.0, 0.0, False
         if at_s >= quiet_until:
             _take_steps(steps, carried, at_s)

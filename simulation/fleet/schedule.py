@@ -18,8 +18,8 @@ from simulation.fleet.jobs import FIRST_JOB_ID, Job, draw_jobs
 from simulation.fleet.regime import Regime
 from simulation.fleet.seeds import Layer, log_uniform, random_stream
 
-SURVIVED_FAULTS: Final = ("thermal", "sdc")
-"""Faults that slow a job or spoil its results, but do not end it."""
+SURVIVED_FAULTS: Final = ("thermal",)
+"""Faults that slow a job but do not end it."""
 
 CRASH_SHARE: Final = 0.6
 """Of jobs on a GPU that fails hard, the share that crashes; others hang until the node is down."""
@@ -30,7 +30,7 @@ class Attempt:
     """One run of a job. Times are seconds since the fleet's start.
 
     Attributes:
-        job: The job.
+        job: The job, with the number that the accounting gives it.
         submit_s: When this attempt was submitted.
         start_s: When it started; null: still waiting at the end.
         end_s: When it ended; null: still running at the end.
@@ -78,12 +78,15 @@ class _Timeline:
         self._noted += 1
 
     def note_incident(self, incident: Incident) -> None:
-        """A failed GPU may end its job at once; the node gives up the others later."""
+        """A failed GPU may end its job at once; the node gives up the others later.
+
+        Jobs may start on it until somebody knows: they hang with the others.
+        """
         node = incident.node
         if incident.is_noticed:
-            self.note(incident.onset_s, _Kind.BLOCK, node)
-        is_hard = incident.slot is not None and incident.fault.fault_type not in SURVIVED_FAULTS
-        if is_hard:
+            self.note(incident.detected_s, _Kind.BLOCK, node)
+        is_survived = incident.is_silent or incident.fault.fault_type in SURVIVED_FAULTS
+        if incident.slot is not None and not is_survived:
             is_crash = self.rng.random() < CRASH_SHARE or incident.fault.node_state == "DRAIN"
             at_s = incident.onset_s + int(self.rng.integers(1, 30))
             if is_crash and (at_s < incident.detected_s or not incident.is_noticed):
@@ -147,7 +150,18 @@ class _Timeline:
             self._keep(run, end_s=None, state="RUNNING")
         for job in self.cluster.queue:
             self.attempts.append(Attempt(job, job.submit_s, None, None, "PENDING", ()))
-        return tuple(sorted(self.attempts, key=lambda a: (a.submit_s, a.job.job_id)))
+        return _numbered(self.attempts)
+
+
+def _numbered(attempts: Sequence[Attempt]) -> tuple[Attempt, ...]:
+    """Attempts by submission, jobs numbered in that order; one requeued keeps its number."""
+    ordered = sorted(attempts, key=lambda attempt: (attempt.submit_s, attempt.job.job_id))
+    first = dict.fromkeys(attempt.job.job_id for attempt in ordered)
+    number = {old: FIRST_JOB_ID + i for i, old in enumerate(first)}
+    return tuple(
+        replace(attempt, job=replace(attempt.job, job_id=number[attempt.job.job_id]))
+        for attempt in ordered
+    )
 
 
 def schedule_jobs(regime: Regime, truths: Sequence[NodeTruth], *, seed: int) -> tuple[Attempt, ...]:

@@ -26,6 +26,8 @@ class Layer(IntEnum):
     MONITORING = 20
     RACK_MONITORING = 21
     SIGNS = 22
+    SILENCE = 23
+    PAST = 24
 
 
 def random_stream(

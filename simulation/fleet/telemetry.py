@@ -121,7 +121,8 @@ class NodeSampler:
         self._regime, self._air = regime, air
         self._presence = node_presence(regime, truth, events, seed=seed)
         signs = random_stream(seed, Layer.SIGNS, index)
-        self._lives = gather_lives(regime, truth, attempts, events, rng=signs)
+        past = random_stream(seed, Layer.PAST, index)
+        self._lives = gather_lives(regime, truth, attempts, events, rng=signs, past=past)
         self._carried = [life.first.copy() for life in self._lives]
         self._heat = [np.full(1, np.nan) for _ in self._lives]
         self._streams = [

@@ -16,9 +16,6 @@ from simulation.fleet.kernel_lines import KernelLine
 from simulation.fleet.regime import Regime
 from simulation.fleet.regime_site import LogForm
 
-_UP_BEFORE_START_S: Final = 21 * 86400.0
-"""How long nodes had been up when the record began."""
-
 DATED_WITHOUT_YEAR_D: Final = 360
 """Longest record whose lines can be dated by month and day, in days."""
 
@@ -169,7 +166,7 @@ def _rendered(
         bus = None if line.slot is None else buses[line.slot]
         texts = [message(line, bus=bus, names_process=names_process)]
         texts += [_CUT_OFF] if number in cut_after else []
-        uptime_s = _uptime(line.at_s, events)
+        uptime_s = _uptime(line.at_s, node, events)
         rendered += [(line.at_s, render(at, node.name, uptime_s, text)) for text in texts]
     return rendered
 
@@ -188,10 +185,10 @@ def _write(path: Path, lines: Sequence[str], *, regime: Regime) -> None:
     os.utime(path, (ended, ended))
 
 
-def _uptime(at_s: float, events: NodeEvents) -> float:
+def _uptime(at_s: float, node: Node, events: NodeEvents) -> float:
     """Seconds since the last boot; a boot's own lines come in the minute before it is done."""
     booted = [boot.up_s - 60.0 for boot in events.boots if boot.up_s - 60 <= at_s]
-    return at_s - booted[-1] if booted else at_s + _UP_BEFORE_START_S
+    return at_s - booted[-1] if booted else at_s + node.up_before_s
 
 
 def _spread(count: int, length: int) -> Sequence[int]:

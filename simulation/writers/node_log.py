@@ -112,10 +112,13 @@ def node_reason(incident: Incident, rng: np.random.Generator) -> tuple[str, str]
     """
     gpu = f"GPU {incident.slot}"
     by_check = {
-        "hbm_uncorrectable": (f"{gpu} uncorrectable ECC error", f"NHC: check_gpu: {gpu} Xid 48"),
+        "hbm_uncorrectable": (
+            f"{gpu} uncorrectable ECC error",
+            f"NHC: check_gpu: {gpu} double-bit ECC error",
+        ),
         "row_remap_failure": (f"{gpu} row remap failure", f"NHC: check_gpu: {gpu} Xid 64"),
         "off_bus": (f"{gpu} has fallen off the bus", "NHC: check_gpu: 7 of 8 GPUs, GPU missing"),
-        "gsp": (f"{gpu} GSP timeout", f"NHC: check_gpu: {gpu} Xid 119"),
+        "gsp": (f"{gpu} GSP timeout", f"NHC: check_gpu: {gpu} GSP error"),
         "nvlink": (f"{gpu} NVLink error", f"NHC: check_gpu: {gpu} Xid 74"),
         "thermal": (f"{gpu} thermal slowdown", f"{gpu} over temperature, check cooling"),
         "power": (f"{gpu} power loss", "PSU or power cable fault"),
@@ -126,5 +129,6 @@ def node_reason(incident: Incident, rng: np.random.Generator) -> tuple[str, str]
     is_silent = incident.fault.node_state == "DOWN" and rng.random() < 0.15
     if is_silent:
         return "Not responding", "slurm(64030)"
-    choice = int(rng.integers(2))
-    return by_check[choice], ("root(0)", OPERATOR)[choice]
+    reason = by_check[int(rng.integers(2))]
+    is_check = reason == by_check[0] or reason.startswith("NHC")
+    return reason, "root(0)" if is_check else OPERATOR

@@ -31,6 +31,7 @@ FIELDS: Final = (
 _EXIT: Final = {"FAILED": "1:0", "OUT_OF_MEMORY": "0:125", "NODE_FAIL": "1:0"}
 _STEP_STATE: Final = {"NODE_FAIL": "CANCELLED", "TIMEOUT": "CANCELLED"}
 _STEP_EXIT: Final = {"CANCELLED": "0:15", "COMPLETED": "0:0", "RUNNING": "0:0"}
+_FIRST_UID: Final = 20_000
 _CPUS_PER_GPU, _MEMORY_PER_GPU_G = 12, 240
 
 
@@ -91,7 +92,7 @@ def _attempt_lines(fleet: Fleet, attempt: Attempt) -> Iterator[str]:
     yield "|".join(
         (
             str(job.job_id), job.name, job.user, "mig" if job.is_instance else "batch",
-            "CANCELLED by 0" if attempt.state == "CANCELLED" else attempt.state, exit_code,
+            _state(attempt), exit_code,
             print_time(fleet, attempt.submit_s), start, end, elapsed,
             str(len(names) or asked_nodes), hosts, _resources(fleet, attempt),
         )
@@ -111,6 +112,14 @@ def _attempt_lines(fleet: Fleet, attempt: Attempt) -> Iterator[str]:
                 f"cpu={_cpus(fleet, attempt)},node={n_nodes}",
             )
         )  # fmt: skip
+
+
+def _state(attempt: Attempt) -> str:
+    """The end state; of a cancelled job with who did it: its user, or root for planned work."""
+    if attempt.state != "CANCELLED" or attempt.start_s is None:
+        return attempt.state
+    is_own = attempt.end_s == attempt.start_s + attempt.job.duration_s
+    return f"CANCELLED by {_FIRST_UID + int(attempt.job.user[1:]) if is_own else 0}"
 
 
 def _share(fleet: Fleet, attempt: Attempt) -> float:

@@ -112,6 +112,8 @@ def test_the_model_does_not_beat_what_can_be_known(demo: tuple[Path, str]) -> No
         horizon_h=pl.lit(24.0),
         is_caught=pl.col("incident_id").is_in(hits["incident_id"].implode()),
     )
+    # Taken together too: of single classes there are too few to tell a leak from luck.
+    caught = pl.concat([caught, caught.with_columns(fault_type=pl.lit("all"))])
     ceiling = recall_ceiling(
         truth, horizons_h=[24.0], reader=Reader(budget=alerts.height / tested.height)
     )

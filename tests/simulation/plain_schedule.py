@@ -85,7 +85,11 @@ class _Plain:
         return [place for node in closest for place in free[node]]
 
     def start_waiting(self, now: int) -> None:
+        has_patient = False
         for job in list(self.queue):
+            is_big = job.n_gpus >= self.regime.gpus_per_node
+            if is_big and has_patient:
+                continue
             places = self.place(job)
             if places is not None:
                 self.queue.remove(job)
@@ -93,8 +97,8 @@ class _Plain:
                 self.running.append(_Run(self.n_runs, job, now, places))
                 self.note(now + job.duration_s, 0, self.n_runs)
                 self.n_runs += 1
-            elif job.n_gpus >= self.regime.gpus_per_node and now - job.submit_s > PATIENCE_S:
-                return
+            elif is_big and now - job.submit_s > PATIENCE_S:
+                has_patient = True
 
     def stop(self, run: _Run, now: int, state: str, *, is_crash: bool = False) -> None:
         self.running.remove(run)
@@ -146,8 +150,9 @@ def _note_truth(plain: _Plain, truth: NodeTruth) -> None:
     node = truth.node.index
     for incident in truth.incidents:
         if incident.is_noticed:
-            plain.note(incident.onset_s, 1, node)
-        if incident.slot is not None and incident.fault.fault_type not in SURVIVED_FAULTS:
+            plain.note(incident.detected_s, 1, node)
+        is_survived = incident.is_silent or incident.fault.fault_type in SURVIVED_FAULTS
+        if incident.slot is not None and not is_survived:
             is_crash = plain.rng.random() < CRASH_SHARE or incident.fault.node_state == "DRAIN"
             at_s = incident.onset_s + int(plain.rng.integers(1, 30))
             if is_crash and (at_s < incident.detected_s or not incident.is_noticed):
@@ -168,6 +173,17 @@ def _all(plain: _Plain) -> Iterator[Attempt]:
         yield _attempt(run, None, "RUNNING")
     for job in plain.queue:
         yield Attempt(job, job.submit_s, None, None, "PENDING", ())
+
+
+def _numbered(attempts: list[Attempt]) -> Iterator[Attempt]:
+    """Jobs numbered as they were submitted first."""
+    for attempt in attempts:
+        earlier = {a.job.job_id for a in attempts[: attempts.index(_first(attempt, attempts))]}
+        yield replace(attempt, job=replace(attempt.job, job_id=FIRST_JOB_ID + len(earlier)))
+
+
+def _first(attempt: Attempt, attempts: list[Attempt]) -> Attempt:
+    return next(a for a in attempts if a.job.job_id == attempt.job.job_id)
 
 
 def schedule_plainly(
@@ -191,4 +207,4 @@ def schedule_plainly(
             plain.start_waiting(event.at_s)
             after = plain.next_event(end_s)
         event = after
-    return tuple(sorted(_all(plain), key=lambda a: (a.submit_s, a.job.job_id)))
+    return tuple(_numbered(sorted(_all(plain), key=lambda a: (a.submit_s, a.job.job_id))))

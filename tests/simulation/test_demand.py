@@ -175,3 +175,15 @@ def test_a_fleet_that_runs_is_as_busy_as_asked_from_the_first_hour_on(large: Reg
     assert abs(by_hour[0] - large.workload.gpu_hours_share) < 0.05
     assert abs(by_hour.mean() - large.workload.gpu_hours_share) < 0.03
     assert by_hour.std() < 0.06
+
+
+@pytest.mark.parametrize("hour", [0, 9])
+def test_most_jobs_come_in_the_afternoon_whenever_the_record_begins(
+    large: Regime, hour: int
+) -> None:
+    regime = large.model_copy(update={"start": large.start.replace(hour=hour)})
+    demand = draw_demand(regime, random_stream(1, Layer.JOBS))
+    at_s = demand.submit_s[(demand.submit_s >= 0) & (demand.n_gpus < regime.gpus_per_node)]
+    angle = 2 * np.pi * (at_s / 86400 + hour / 24)
+    busiest_h = np.angle(np.exp(1j * angle).mean()) * 24 / (2 * np.pi) % 24
+    assert busiest_h == pytest.approx(14, abs=1.5)

@@ -65,3 +65,11 @@ def test_failures_come_when_the_rate_is_high_and_as_many_as_its_integral(demo: R
     assert len(passed) > 2000
     assert kstest(passed, "uniform").pvalue > 0.001
     assert kstest([i.onset_s / fleet.end_s for i in fleet.incidents], "uniform").pvalue < 1e-4
+
+
+def test_the_air_is_warmest_in_the_afternoon_whenever_the_record_begins(demo: Regime) -> None:
+    even = demo.climate.model_copy(update={"wander_c": 0.0, "spells": ()})
+    regime = demo.model_copy(update={"climate": even, "start": demo.start.replace(hour=9)})
+    at_s = np.arange(0, 86400, 600)
+    warmest_s = at_s[inlet_temperature(regime, at_s, seed=5).argmax()]
+    assert warmest_s == (15 - 9) * 3600

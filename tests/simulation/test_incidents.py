@@ -8,6 +8,7 @@ from simulation.fleet.generate import Fleet, build_nodes, simulate_failures
 from simulation.fleet.hardware import build_node
 from simulation.fleet.hazards import Hazards
 from simulation.fleet.incidents import CALM_AFTER_DECOY_S, simulate_node
+from simulation.fleet.planned import plan_work
 from simulation.fleet.regime import Regime
 from simulation.fleet.regime_sections import DAYS_PER_YEAR, HOURS_PER_YEAR
 
@@ -167,6 +168,26 @@ def test_a_failure_nobody_notices_leaves_the_node_in_service(demo: Regime) -> No
     assert all(i.is_noticed for i in fleet.incidents if i.onset_s >= 15 * 86400)
     expected = sum(truth.expected for truth in fleet.nodes)
     assert abs(len(fleet.incidents) - expected) < 4 * sqrt(expected)
+
+
+def test_no_planned_drain_is_left_out_before_anybody_knows_why(demo: Regime) -> None:
+    plan = demo.disturbances.model_copy(
+        update={"driver_day": 99.0, "reboots_per_node_year": 200.0, "holds_per_node_year": 200.0}
+    )
+    slow = [
+        fault.model_copy(update={"detection_min": (120.0, 600.0)}).model_dump()
+        for fault in demo.faults
+    ]
+    regime = _changed(demo, disturbances=plan.model_dump(), faults=slow, nodes=60)
+    fleet = simulate_failures(regime, seed=2)
+    found_by_drain = 0
+    for truth in fleet.nodes:
+        drains = {work.drain_s for work in plan_work(regime, seed=2, index=truth.node.index)}
+        for incident in truth.incidents:
+            assert not any(incident.onset_s < at < incident.detected_s for at in drains)
+            assert incident.detected_s <= incident.grace_s <= incident.end_s
+            found_by_drain += incident.detected_s in drains
+    assert found_by_drain > 3
 
 
 def test_independent_decoys_are_followed_by_failures_as_often_as_anything(demo: Regime) -> None:

@@ -274,6 +274,8 @@ def test_a_file_may_have_the_name_of_the_regime_it_extends(tmp_path: Path) -> No
             "extends: h100\nfaults: {nic_fabric: {health_check: {day: 1, missed_before: 1}}}",
             "cannot go unnoticed",
         ),
+        ("extends: h100\nfaults: {nic_fabric: {silent_share: 0.5}}", "cannot be silent"),
+        ("extends: h100\nfaults: {off_bus: {silent_share: 0.5}}", "cannot be silent"),
     ],
 )
 def test_a_mistake_in_an_extension_is_one_error_that_names_it(

@@ -1,4 +1,6 @@
 import csv
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -6,7 +8,9 @@ import polars as pl
 import pytest
 
 from simulation.fleet.calibration import calibrate
+from simulation.fleet.events import tell_node
 from simulation.fleet.generate import Fleet, simulate_failures, simulate_fleet
+from simulation.fleet.kernel_lines import KernelLine
 from simulation.fleet.regime import Regime
 from simulation.fleet.reliability import (
     RSC1_PER_NODE_DAY,
@@ -17,6 +21,7 @@ from simulation.fleet.reliability import (
     failure_rate_per_node_day,
     mttf_by_size,
 )
+from simulation.fleet.schedule import Attempt, attempts_by_node
 from simulation.regimes.load import load_regime
 
 RECORD = Path(__file__).parents[2] / "../shared/data/summit/summit_xid_counts.csv"
@@ -66,16 +71,42 @@ def _summit() -> dict[str, int]:
     return {row["failure"]: int(row["events"]) for row in csv.DictReader(lines)}
 
 
-def test_applications_make_nearly_all_xids_as_on_summit_and_in_its_order() -> None:
+def test_applications_make_nearly_all_xids_as_on_summit() -> None:
     fleet = simulate_fleet(load_regime("a100"), seed=6, nodes=24, days=45)
     summit = calibrate(fleet, summit=_summit()).summit
     assert summit is not None
     by_xid = {row["xid"]: row for row in summit.iter_rows(named=True)}
     for side in ("summit", "simulated"):
-        of_jobs = [by_xid[code][f"{side}_share"] for code in (31, 13, 43)]
-        assert sum(of_jobs) > 0.98
-        assert of_jobs == sorted(of_jobs, reverse=True)
+        assert sum(by_xid[code][f"{side}_share"] for code in (31, 13, 43)) > 0.98
         assert all(by_xid[code][f"{side}_share"] < 0.01 for code in (48, 62, 79))
+
+
+def test_crashes_of_jobs_are_of_the_kinds_of_summit_in_its_order() -> None:
+    """Events, not lines, of which one crash of a big job makes many; so many that none is luck."""
+    regime = load_regime("a100")
+    often = regime.workload.model_copy(update={"crash_share": 0.3})
+    calm = {"workload": often, "hazard_multiplier": 0.0, "decoys": ()}
+    fleet = simulate_fleet(regime.model_copy(update=calm), seed=1, nodes=24, days=15)
+    crashes: Counter[int | None] = Counter()
+    by_node = attempts_by_node(fleet.attempts, len(fleet.nodes))
+    for truth, attempts in zip(fleet.nodes, by_node, strict=True):
+        lines = tell_node(fleet.regime, truth, attempts, seed=fleet.seed).lines
+        crashes.update(_crash_code(a, lines) for a in attempts if _began_on(a, truth.node.index))
+    assert crashes.total() > 1500
+    assert crashes[None] == 0
+    summit = {code: _summit()[name] for name, (code, _) in SUMMIT_XIDS.items() if code in crashes}
+    assert sorted(crashes, key=crashes.__getitem__) == sorted(summit, key=summit.__getitem__)
+
+
+def _began_on(attempt: Attempt, node: int) -> bool:
+    return attempt.is_own_crash and attempt.placement[0][0] == node
+
+
+def _crash_code(attempt: Attempt, lines: Sequence[KernelLine]) -> int | None:
+    """The first Xid of a crash's GPUs in its last seconds."""
+    end_s, slots = attempt.end_s or 0, attempt.placement[0][1]
+    last = (line for line in lines if end_s - 20 <= line.at_s <= end_s + 1)
+    return next((line.code for line in last if line.slot in slots), None)
 
 
 def test_double_bit_errors_of_an_a100_are_within_a_factor_of_three_of_summits() -> None:

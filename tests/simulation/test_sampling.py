@@ -62,7 +62,9 @@ def test_samples_do_not_depend_on_how_the_record_is_cut(pair: Fleet, cuts: list[
 
 @given(
     steps=st.lists(
-        st.tuples(st.integers(0, 86400 - 1), st.sampled_from([*COUNTERS, "boot", "xid"])),
+        st.tuples(
+            st.integers(0, 86400 - 1), st.sampled_from([*COUNTERS, "remap_failure", "boot", "xid"])
+        ),
         max_size=12,
         unique_by=lambda step: step[0],
     )
@@ -74,7 +76,11 @@ def test_counters_agree_with_counting_one_by_one(
     regime, truth = quiet
     events = NodeEvents(
         lines=tuple(KernelLine(at, 2, 31, "") for at, kind in sorted(steps) if kind == "xid"),
-        marks=tuple(Mark(at, 2, kind) for at, kind in sorted(steps) if kind in COUNTERS),  # type: ignore[arg-type]
+        marks=tuple(
+            Mark(at, 2, kind)  # type: ignore[arg-type]
+            for at, kind in sorted(steps)
+            if kind in {*COUNTERS, "remap_failure"}
+        ),
         boots=tuple(Boot(at, at) for at, kind in sorted(steps) if kind == "boot"),
     )
     seen = sample_node(regime, truth, (), events, seed=1)
@@ -89,7 +95,11 @@ def test_counters_agree_with_counting_one_by_one(
             COUNTERS["remap_correctable"]: history[1]
             + sum(kind == "remap_correctable" for _, kind in past),
             COUNTERS["remap_uncorrectable"]: sum(kind == "remap_uncorrectable" for _, kind in past),
-            "DCGM_FI_DEV_ROW_REMAP_PENDING": int(any(kind.startswith("remap") for kind in since)),
+            "DCGM_FI_DEV_ROW_REMAP_PENDING": int(
+                any(kind in {"remap_correctable", "remap_uncorrectable"} for kind in since)
+            ),
+            # A failed remap stays known of the GPU over any boot.
+            "DCGM_FI_DEV_ROW_REMAP_FAILURE": int(any(kind == "remap_failure" for _, kind in past)),
             "DCGM_FI_DEV_XID_ERRORS": 31 if "xid" in since else 0,
         }
         assert {name: int(rows.fields[name][i]) for name in expected} == expected
@@ -113,10 +123,13 @@ def _loads(kind: float, *, days: int = 1) -> np.ndarray:
     return row
 
 
-def _levels(kind: float, at_s: np.ndarray, *, key: int = 7) -> np.ndarray:
+def _levels(
+    kind: float, at_s: np.ndarray, *, key: int = 7, start_of_day_s: float = 0.0
+) -> np.ndarray:
     loads, keys = _loads(kind), np.array([key])
     carried = np.zeros(to.N_CARRIED, dtype=np.int64)
-    return np.array([to._load_at.py_func(loads, keys, carried, float(at))[0] for at in at_s])
+    load_at = to._load_at.py_func
+    return np.array([load_at(loads, keys, carried, float(at), start_of_day_s)[0] for at in at_s])
 
 
 def test_training_ramps_up_then_runs_flat_but_for_checkpoints() -> None:
@@ -132,6 +145,12 @@ def test_inference_swings_with_the_day_between_its_bounds() -> None:
     levels = _levels(to.INFERENCE, at_s)
     assert at_s[levels.argmax()] / HOUR_S == pytest.approx(15, abs=2.5)
     assert levels.min() / levels.max() == pytest.approx(0.42 / 0.95, abs=0.05)
+
+
+def test_inference_follows_the_clock_whenever_the_record_begins() -> None:
+    at_s = np.arange(HOUR_S, 86400, 600)
+    levels = _levels(to.INFERENCE, at_s, start_of_day_s=9 * HOUR_S)
+    assert at_s[levels.argmax()] / HOUR_S == pytest.approx(15 - 9, abs=2.5)
 
 
 def test_all_gpus_of_a_job_pause_together_and_jobs_differ() -> None:
@@ -206,3 +225,20 @@ def test_a_replaced_gpu_begins_with_counters_of_its_own(demo: Regime) -> None:
     assert (rows.at_s >= swapped[0].from_s).all()
     first = rows.fields["DCGM_FI_DEV_ECC_SBE_AGG_TOTAL"][0]
     assert abs(first - swapped[0].gpu.history[0]) <= 1
+
+
+def test_what_a_gpu_counts_since_its_boot_is_as_much_as_its_uptime_allows(demo: Regime) -> None:
+    fleet = simulate_fleet(demo, seed=4, nodes=8, days=0.1)
+    for truth in fleet.nodes:
+        part = sample_node(fleet.regime, truth, (), NodeEvents((), (), ()), seed=4)
+        first = {
+            name: part.fields[name][np.unique(part.slot, return_index=True)[1]] for name in FIELDS
+        }
+        joules = first["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"] / 1000
+        mean_w = joules / truth.node.up_before_s
+        assert (mean_w > demo.hardware.idle_w).all()
+        assert (mean_w < demo.hardware.max_w).all()
+        assert (first["DCGM_FI_DEV_POWER_VIOLATION"] > 0).any()
+        volatile, lifetime = (first[f"DCGM_FI_DEV_ECC_SBE_{span}_TOTAL"] for span in ("VOL", "AGG"))
+        assert (volatile <= lifetime).all()
+    assert len({truth.node.up_before_s for truth in fleet.nodes}) == 8

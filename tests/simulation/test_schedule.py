@@ -2,12 +2,15 @@ from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulation.fleet.cluster import PATIENCE_S, Cluster
 from simulation.fleet.generate import Fleet, simulate_failures, simulate_fleet
 from simulation.fleet.incidents import NodeTruth
+from simulation.fleet.jobs import FIRST_JOB_ID
 from simulation.fleet.regime import Regime
 from simulation.fleet.schedule import Attempt, attempts_by_node, schedule_jobs
 from tests.simulation.plain_schedule import schedule_plainly
@@ -94,7 +97,7 @@ def test_no_job_starts_or_stays_on_a_node_under_repair(demo: Regime) -> None:
     for incident in noticed:
         for attempt in by_node[incident.node]:
             assert attempt.start_s is not None
-            assert not incident.onset_s <= attempt.start_s < incident.end_s
+            assert not incident.detected_s <= attempt.start_s < incident.end_s
             assert not (attempt.start_s < incident.grace_s < _end(fleet, attempt))
 
 
@@ -170,6 +173,27 @@ def test_a_failed_node_requeues_its_jobs_under_their_id(demo: Regime) -> None:
     assert any(len(states) > 1 for states in requeued)
     only_once = [states for states in runs.values() if "NODE_FAIL" not in states]
     assert all(len(states) == 1 for states in only_once)
+
+
+def test_jobs_are_numbered_as_they_were_submitted_first(eventful: Fleet) -> None:
+    first: dict[int, int] = {}
+    for attempt in eventful.attempts:
+        first.setdefault(attempt.job.job_id, attempt.submit_s)
+    assert list(first) == list(range(FIRST_JOB_ID, FIRST_JOB_ID + len(first)))
+    assert list(first.values()) == sorted(first.values())
+    assert len(first) < len(eventful.attempts)
+
+
+def test_parts_of_nodes_pass_a_big_job_that_waits_and_whole_nodes_do_not(
+    demo: Regime, small: Fleet
+) -> None:
+    cluster = Cluster(demo.with_size(nodes=2, days=1), np.zeros(2, dtype=bool))
+    for number, n_gpus in enumerate((1, 16, 8, 4)):
+        job = replace(small.attempts[0].job, job_id=number, submit_s=0, n_gpus=n_gpus)
+        cluster.queue.add(job)
+    started = [run.job.job_id for _, run in cluster.start_waiting(PATIENCE_S + 1)]
+    assert started == [0, 3]
+    assert [job.job_id for job in cluster.queue] == [1, 2]
 
 
 def test_some_jobs_crash_by_themselves(small: Fleet) -> None:

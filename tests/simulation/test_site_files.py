@@ -1,6 +1,7 @@
 """What a site's files say about jobs and nodes, read back with the project's own readers."""
 
 import csv
+import re
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,14 +13,15 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from features.hostlist import expand_hostlist
 from features.scheduler_states import node_state
 from pipelines.sources.catalogue import load_catalogue
 from pipelines.sources.result import SourceResult
 from pipelines.sources.site.listing import load_inputs
 from pipelines.sources.site.readers import read_inputs
-from features.hostlist import expand_hostlist
 from simulation.fleet.generate import Fleet, simulate_fleet
 from simulation.fleet.incidents import Incident
+from simulation.fleet.observe import observe_fleet
 from simulation.fleet.regime import Regime
 from simulation.fleet.schedule import Attempt
 from simulation.writers import site_tables
@@ -138,6 +140,36 @@ def test_accounting_names_the_profile_of_an_instance(site: Path) -> None:
     assert all(",gres/gpu=" in row[-1] for row in others)
     waiting = [row for row in rows if row[4] == "PENDING"]
     assert all(row[-2:] == ["None assigned", ""] for row in waiting)
+
+
+def test_accounting_names_who_cancelled_a_job(fleet: Fleet, site: Path) -> None:
+    cells = [line.split("|") for line in (site / "sacct" / "jobs.txt").read_text().splitlines()[1:]]
+    rows = [row for row in cells if len(row) == len(FIELDS) and row[4].startswith("CANCELLED by")]
+    planned = {
+        fleet.moment(work.work_s).replace(tzinfo=None).isoformat()
+        for truth in fleet.nodes
+        for work in truth.planned
+        if work.what != "hold"
+    }
+    by_root = [row for row in rows if row[4] == "CANCELLED by 0"]
+    assert by_root
+    assert {row[8] for row in by_root} <= planned
+    own = [row for row in rows if row not in by_root]
+    assert own
+    assert all(row[4] == f"CANCELLED by {20_000 + int(row[2][1:])}" for row in own)
+
+
+def test_a_health_check_speaks_as_root_and_names_no_xid_that_is_not_logged(fleet: Fleet) -> None:
+    logged = [part.events.lines for part in observe_fleet(fleet)]
+    checks = [outage for outage in list_outages(fleet) if outage.reason.startswith("NHC")]
+    assert len(checks) > 10
+    for outage in checks:
+        assert outage.user == "root(0)"
+        for code in re.findall(r"Xid (\d+)", outage.reason):
+            assert any(
+                line.code == int(code) and outage.from_s - 86400 < line.at_s < outage.to_s
+                for line in logged[outage.node]
+            )
 
 
 def test_node_events_come_back_as_the_outages(fleet: Fleet, read: SourceResult) -> None:
