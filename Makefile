@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_DIR ?= build/demo
+STEPS ?= 100000
+SEED ?= 0
 
 # Bytecode is compiled once at installation: imports are two to four times faster.
 # Telemetry of the libraries is off: nothing leaves the machine.
@@ -13,7 +15,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all lint dev bench lock setup clean
+.PHONY: demo test test-all soak lint dev bench lock setup clean
 
 setup: $(STAMP)
 
@@ -39,6 +41,9 @@ lint: $(STAMP)  ## format, style, types, the arrows between the rooms
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+soak: $(STAMP)  ## a hostile world against the hook: STEPS steps from SEED on, the shortest failure if any
+	$(BIN)/python -m tests.remediation.machine_soak $(STEPS) $(SEED)
 
 dev: demo  ## Dagster and MLflow pages of the demo, on loopback
 	FOREWARN_SETTINGS=$(DEMO_DIR)/forewarn.yaml $(BIN)/forewarn dev

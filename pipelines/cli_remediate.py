@@ -17,7 +17,8 @@ import typer
 from typer.core import TyperGroup
 
 from features.errors import ForewarnError, SettingsError
-from remediation.plan import plain, render_plan
+from pipelines.shadow_command import shadow
+from remediation.plan import error_line, plain, render_plan
 
 if TYPE_CHECKING:
     from remediation.cluster import ClusterReader, NodeView
@@ -35,7 +36,7 @@ class _Explained(TyperGroup):
         try:
             return super().invoke(ctx)
         except (ForewarnError, OSError) as error:
-            typer.echo(f"forewarn: {plain(str(error))}", err=True)
+            typer.echo(f"forewarn: {error_line(error)}", err=True)
             raise typer.Exit(1 if isinstance(error, PlanRefusedError) else 2) from error
 
 
@@ -57,10 +58,12 @@ app = typer.Typer(
 ledger = typer.Typer(no_args_is_help=True, help="The append-only record of all that was done.")
 app.add_typer(ledger, name="ledger")
 
+_HOOK = Path("/etc/forewarn/hook.yaml")  # sudo drops $FOREWARN_HOOK, at night of all times
+
 HookOption = Annotated[
     Path | None,
     typer.Option(
-        "--hook", help="The hook's settings; default: $FOREWARN_HOOK.", metavar="FILE",
+        "--hook", help=f"Settings; default: $FOREWARN_HOOK, else {_HOOK}.", metavar="FILE",
         envvar="FOREWARN_HOOK",
     ),
 ]  # fmt: skip
@@ -84,11 +87,7 @@ def loop(hook: HookOption = None) -> None:
     """Make rounds until SIGTERM; a round that fails never ends it. For a service."""
     from remediation.program_loop import loop_on
 
-    loop_on(
-        _settings(hook),
-        core_tables=_core_tables,
-        say=lambda line: typer.echo(line, err=True),
-    )
+    loop_on(_settings(hook), core_tables=_core_tables, say=lambda line: typer.echo(line, err=True))
 
 
 @app.command()
@@ -157,27 +156,28 @@ def hold(
     actor: AsOption = None,
 ) -> None:
     """Have the hook leave a node alone for some hours."""
-    until = _now() + timedelta(hours=hours)
-    _ask("hold", hook, actor, view=_node(hook, node), until=until)
+    _ask("hold", hook, actor, view=_node(hook, node), until=_now() + timedelta(hours=hours))
 
 
 @app.command()
 def undrain(node: NodeArgument, hook: HookOption = None, actor: AsOption = None) -> None:
     """Have the hook return a node that it holds; nobody else's is touched."""
-    from remediation.program import opened, view_now
+    from remediation.program import opened
     from remediation.program_requests import held_node_now
 
     with opened(_settings(hook), core_tables=_core_tables) as parts:
-        site = parts.settings.site
-        view = view_now(parts.ledger, actuator=parts.name, site=site, now=_now())
-        found = held_node_now(parts.ports.actuator, view, node)
-    _ask("undrain", hook, actor, view=found)
+        _ask("undrain", hook, actor, view=held_node_now(parts.ports.actuator, parts.view(), node))
 
 
 @app.command()
 def repaired(node: NodeArgument, hook: HookOption = None, actor: AsOption = None) -> None:
     """Say that the cause of a drain was repaired; the node returns once a check passes."""
-    _ask("repaired", hook, actor, view=_node(hook, node))
+    from remediation.program import opened
+    from remediation.program_requests import check_held, node_now
+
+    with opened(_settings(hook), core_tables=_core_tables) as parts:
+        check_held(parts.view(), node)
+        _ask("repaired", hook, actor, view=node_now(parts.ports.actuator, node))
 
 
 @app.command("false-alarm")
@@ -240,7 +240,7 @@ def kill_switch(
 
     path = file.absolute() if file else switch.find_kill_switch(_hook_file(hook))
     if what is Switch.ON:
-        typer.echo(plain(switch.turn_on(path, actor=person(), at=_now())))
+        typer.echo(plain(switch.turn_on(path, actor=person(), at=_now(), is_named=bool(file))))
     elif what is Switch.OFF:
         typer.echo(plain(switch.turn_off(path)))
     else:
@@ -269,6 +269,9 @@ def rehearse(
     typer.echo(dry_run(load_settings(settings)))
 
 
+app.command()(shadow)
+
+
 @ledger.command()
 def export(
     out: Annotated[Path, typer.Argument(help="File of JSON lines to write.", metavar="FILE")],
@@ -295,9 +298,10 @@ def verify(
     hook: HookOption = None,
 ) -> None:
     """Recompute the chain of hashes; exit code 1: it was altered or cut off."""
-    from remediation.ledger_head import verify_export
+    from remediation.ledger_head import check_head, verify_export
     from remediation.program_parts import open_ledger
 
+    check_head(head)
     if export_file is not None:
         found = verify_export(export_file, expected_head=head)
     else:
@@ -336,9 +340,9 @@ def note_head(
 
 
 def _hook_file(hook: Path | None) -> Path:
-    if hook is None:
+    if hook is None and not _HOOK.exists():
         raise SettingsError("no hook settings: name them with --hook FILE or in $FOREWARN_HOOK")
-    return hook
+    return hook or _HOOK
 
 
 def _settings(hook: Path | None) -> "HookSettings":

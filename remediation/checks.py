@@ -34,7 +34,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -79,7 +79,7 @@ class Check(BaseModel):
 
     name: str = Field(min_length=1, max_length=60)
     command: tuple[str, ...] = Field(min_length=1)
-    timeout_minutes: float = Field(default=60.0, gt=0)
+    timeout_minutes: float = Field(default=60.0, gt=0, le=10_080)
     expected_exit: int = Field(default=0, ge=0, le=255)
     unknown_exits: tuple[int, ...] = (124, 126, 127, 137, 255)
     is_under_load: bool = False
@@ -151,6 +151,7 @@ class CheckRunner:
         self._at_once = at_once
         self._pool = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="check")
         self._running: dict[str, Future[CheckResult]] = {}
+        self._wanted: set[str] = set()
         self._is_stopped = False
 
     def __enter__(self) -> Self:
@@ -183,8 +184,17 @@ class CheckRunner:
         arguments = check.arguments(node)
         if self._is_stopped or node in self._running or len(self._running) >= self._at_once:
             return False
+        self._wanted.add(node)
         self._running[node] = self._pool.submit(self._run, check, arguments, node, boot_id)
         return True
+
+    def keep(self, nodes: Collection[str]) -> None:
+        """Kills the checks of all other nodes: a load test must not run beside new jobs.
+
+        Args:
+            nodes: Nodes whose checks may go on.
+        """
+        self._wanted.intersection_update(nodes)
 
     def finished(self, *, wait_s: float = 0.0) -> tuple[CheckResult, ...]:
         """The results of checks that have ended, each once.
@@ -208,7 +218,7 @@ class CheckRunner:
         self, check: Check, arguments: tuple[str, ...], node: str, boot_id: str | None
     ) -> CheckResult:
         started_at = self._clock()
-        code, why, output = self._carry_out(arguments, check.timeout_minutes * 60)
+        code, why, output = self._carry_out(node, arguments, check.timeout_minutes * 60)
         if why is None:
             status, detail = _judge(check, code)
         else:
@@ -227,7 +237,7 @@ class CheckRunner:
         )
 
     def _carry_out(
-        self, arguments: tuple[str, ...], timeout_s: float
+        self, node: str, arguments: tuple[str, ...], timeout_s: float
     ) -> tuple[int | None, str | None, bytes]:
         """Exit code, why there is none that counts, and the end of the output."""
         try:
@@ -249,6 +259,8 @@ class CheckRunner:
             while not tail.read(_POLL_S):
                 if self._is_stopped:
                     why = "stopped together with the hook"
+                elif node not in self._wanted:
+                    why = "stopped, for the node is no longer held"
                 elif time.monotonic() >= end:
                     why = f"did not end within {timeout_s / 60:g} min"
                 if why is not None:

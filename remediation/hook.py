@@ -5,6 +5,7 @@ What is decided is in `remediation.policy`, what is held back in `remediation.gu
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -36,6 +37,7 @@ from remediation.guards import (
     settled,
 )
 from remediation.journal import Clock, Journal
+from remediation.lease import Fence
 from remediation.ledger import Ledger
 from remediation.ledger_view import RATE_WINDOW, STATE_KINDS, LedgerView, observed_of, view_of
 from remediation.policy import NodeScore, decide, decide_unscored, node_scores_of
@@ -53,6 +55,8 @@ from remediation.site import Site
 from remediation.tending import tend
 
 ALL_GUARDS: Final[tuple[Guard, ...]] = (*GUARDS, *CAPS)
+CLOCK_SLACK: Final = timedelta(minutes=5)
+"""How far the clocks of two hooks may be apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +101,7 @@ def run_once(
     clock: Clock,
     guards: tuple[Guard, ...] = ALL_GUARDS,
     is_simulation: bool = False,
+    may_act: Fence = lambda: None,
 ) -> HookRun:
     """Runs the hook once: recover, read, decide, guard, and act node by node.
 
@@ -113,6 +118,8 @@ def run_once(
         guards: The guards, in the order of their verdicts.
         is_simulation: Whether the cluster is a simulated one, so that scores of a synthetic
             model and priors may be acted on.
+        may_act: Says why what is held must not be seen to: tries are counted, and none is to be
+            spent where none can be made.
 
     Raises:
         LedgerError: The ledger cannot be read or written, or was tampered with.
@@ -121,8 +128,9 @@ def run_once(
     """
     check_chain(ledger)
     journal = Journal(ledger, actuator.name, clock)
+    site = _stopped_by_clock(site, journal=journal)
     state = cluster.read()
-    view = _recover(state, actuator=actuator, journal=journal, site=site)
+    view = _recover(state, actuator=actuator, journal=journal, site=site, may_act=may_act)
     now = clock()
     published = scores.latest(now)
     rated = node_scores_of(published, site.horizon_h)
@@ -150,8 +158,20 @@ def run_once(
     )
 
 
+def _stopped_by_clock(site: Site, *, journal: Journal) -> Site:
+    """The site, stopped where the clock went back: old scores would be young again."""
+    now = journal.clock()
+    later = journal.ledger.entries(since=now + CLOCK_SLACK)
+    if not later:
+        return site
+    latest = max(one.recorded_at for one in later)
+    text = f"the clock shows {now:%Y-%m-%d %H:%M} UTC, the ledger knows {latest:%Y-%m-%d %H:%M} UTC"
+    journal.escalate(f"clock:{later[0].key}", why="clock", text=f"{text}: nothing is begun")
+    return site.model_copy(update={"is_stopped": True})
+
+
 def _recover(
-    state: ClusterState, *, actuator: Actuator, journal: Journal, site: Site
+    state: ClusterState, *, actuator: Actuator, journal: Journal, site: Site, may_act: Fence
 ) -> LedgerView:
     close_open_intents(_view(journal, site=site), actuator=actuator, journal=journal)
     view = _view(journal, site=site)
@@ -159,6 +179,7 @@ def _recover(
     if not actuator.is_dry_run:
         note_released(view, state, actuator=actuator, journal=journal)
         tell_unknown_holds(view, state, journal=journal)
+    if not actuator.is_dry_run and may_act() is None:
         tend(_view(journal, site=site), state, actuator=actuator, journal=journal, site=site)
     return _view(journal, site=site)
 
@@ -290,13 +311,14 @@ def _act(
             actuator=actuator,
             judge_again=lambda: judge(decision, _renewed(context, key, journal=journal), guards),
         )
-        if outcome.status in EFFECTIVE:
-            after = read_state(actuator, decision.node)
     except DataError as error:
         # Our own refusal of an order; an actuator raises it before it has begun.
         outcome = Outcome(status="not_done", detail=str(error))
     except Exception as error:  # noqa: BLE001 - one node's trouble must not starve the others
         outcome = Outcome(status="ambiguous", detail=f"{type(error).__name__}: {error}")
+    if outcome.status in EFFECTIVE:
+        with suppress(Exception):  # what was done stays done, also where nobody can look
+            after = read_state(actuator, decision.node)
     journal.result(key, outcome, about=decision, after=after)
     return outcome
 
@@ -341,6 +363,7 @@ def _carry_out(
         ),
         jobs=context.cluster.jobs_on(decision.node),
         notice_minutes=context.site.costs.notice_minutes,
+        attempt=1 + context.record.tries.get(decision.decision_id, 0),
     )
     found = read_state(actuator, decision.node)
     if found is None:
@@ -360,7 +383,8 @@ def _tell_held_back(judged: Sequence[Judged], *, journal: Journal, now: datetime
     """Brings each cap or budget that alone held a node back to a person, once a day."""
     tripped: dict[str, list[str]] = {}
     for one in judged:
-        no = [verdict.guard for verdict in one.verdicts if not verdict.is_allowed]
+        # A guard that leaves a milder action, such as a level, has not held the node back.
+        no = [v.guard for v in one.verdicts if not v.is_allowed and not touches_node(v.ceiling)]
         if TELLS_A_PERSON.issuperset(no):
             for guard in no:
                 tripped.setdefault(guard, []).append(one.decision.node)

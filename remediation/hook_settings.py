@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from features.errors import SettingsError
 from remediation.process_settings import InboxSettings, LeaseSettings, ReturnSettings
 from remediation.site import Site, load_site, site_from
-from remediation.strict_yaml import parse_yaml
+from remediation.strict_yaml import parse_yaml, said_of
 
 ENVIRONMENT_VARIABLE: Final = "FOREWARN_HOOK"
 STOP_FILE: Final = "STOP"
@@ -324,9 +324,9 @@ def _located_value(value: Any, base: Path) -> Any:
 
 def _problems(error: ValidationError) -> list[str]:
     return [
-        f"{_key(found['loc'])}: {found['msg']}, got {reprlib.repr(found['input'])[:_SHOWN]}"
+        f"{_key(found['loc'])}: {said_of(found)}, got {reprlib.repr(found['input'])[:_SHOWN]}"
         if found["type"] not in _NOT_QUOTED
-        else f"{_key(found['loc'])}: {found['msg']}"
+        else f"{_key(found['loc'])}: {said_of(found)}"
         for found in error.errors(include_url=False)
     ]
 

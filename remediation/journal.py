@@ -142,7 +142,7 @@ class Journal:
         Args:
             intent_key: The intent it was taken with.
             node: Node.
-            why: undrained, replaced, taken_over, or returned (by ourselves).
+            why: undrained, replaced, taken_over, gone, or returned (by ourselves).
         """
         self._append(
             f"released:{intent_key}",
@@ -174,7 +174,8 @@ class Journal:
 
         Args:
             about: What it is about; names the entry.
-            why: ambiguous, burst, guard or stuck.
+            why: ambiguous, burst, check, gone, guard, notice, repair, return, stuck or
+                unknown_hold.
             text: In words.
             node: Node, where it is about one.
             more: More for the body.

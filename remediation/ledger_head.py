@@ -11,12 +11,14 @@ that it does not know of. The hook then stops and says so.
 
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from features.errors import SettingsError
 from remediation.ledger import (
     FIRST_HASH,
     KINDS,
@@ -193,6 +195,16 @@ def note_head_anew(ledger: Ledger, path: Path) -> Head:
     head = Head(found.n_entries, found.head)
     HeadFile(path).write(head)
     return head
+
+
+def check_head(head: str | None) -> None:
+    """Refuses a hash that none can be: a slip of the hand must not look like a ledger cut off.
+
+    Raises:
+        SettingsError: It is not 64 hex digits.
+    """
+    if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head):
+        raise SettingsError(f"head {head!r}: expected 64 hex digits, as `ledger export` says them")
 
 
 def write_export(ledger: Ledger, path: Path) -> int:

@@ -29,12 +29,14 @@ class Held:
         action: How.
         boot_id: Instance and boot that was taken; None: unknown.
         since: When.
+        is_seen: Whether the node showed it right after; False: an order was accepted only.
     """
 
     intent_key: str
     action: str
     boot_id: str | None
     since: datetime
+    is_seen: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +116,7 @@ class LedgerView:
         holds: Stops after bursts, ended ones included.
         steps: Outcomes of what was done with a hold later, in order, by hold and step.
         unfinished: Holds whose node was not empty when it was last seen to, and that go on.
+        acknowledged: Keys of the escalations that a person has looked at.
     """
 
     held: Mapping[str, Held] = field(default_factory=dict)
@@ -128,6 +131,7 @@ class LedgerView:
     holds: tuple[Hold, ...] = ()
     steps: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     unfinished: frozenset[str] = frozenset()
+    acknowledged: frozenset[str | None] = frozenset()
 
 
 def escalation_key(about: str) -> str:
@@ -155,7 +159,7 @@ def view_of(
     taken = [one for one in begun if "step" not in one.intent.body]
     ambiguous = {one.node: _why_unclear(one.intent, one.result) for one in begun if one.is_unclear}
     return LedgerView(
-        held={one.node: _held(one.intent) for one in taken if one.is_held(now, would_hold)},
+        held={one.node: _held(one) for one in taken if one.is_held(now, would_hold)},
         settled={
             str(one.intent.decision_id): one.intent.body["action"]
             for one in taken
@@ -171,6 +175,7 @@ def view_of(
         holds=_holds(own, answers["acknowledged"]),
         steps=_steps(begun),
         unfinished=_unfinished(begun),
+        acknowledged=frozenset(answers["acknowledged"]),
     )
 
 
@@ -240,12 +245,15 @@ class _Taken:
         return self.is_unclear or (self.status == "done" and not self.is_released)
 
 
-def _held(intent: Entry) -> Held:
+def _held(one: _Taken) -> Held:
+    body = one.intent.body
+    after = None if one.result is None else one.result.body.get("after")
     return Held(
-        intent_key=intent.key,
-        action=intent.body["action"],
-        boot_id=intent.body["boot_id"],
-        since=intent.recorded_at,
+        intent_key=one.intent.key,
+        action=body["action"],
+        boot_id=body["boot_id"],
+        since=one.intent.recorded_at,
+        is_seen=after is None or after["state"] != "up",
     )
 
 

@@ -49,6 +49,18 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def error_line(error: Exception) -> str:
+    r"""An error in one line; a file that the system refused is named before what it said.
+
+    >>> error_line(ValueError("two\nlines")), error_line(FileNotFoundError(2, "No such file", "a"))
+    ('two; lines', 'a: No such file')
+    """
+    said = str(error)
+    if isinstance(error, OSError) and error.filename:
+        said = f"{error.filename2 or error.filename}: {error.strerror}"
+    return plain("; ".join(line.strip() for line in said.splitlines() if line.strip()))
+
+
 def _head(run: HookRun, scores: Sequence[NodeScore]) -> list[str]:
     tick = run.published
     first = "DRY RUN: nothing was done" if run.is_dry_run else f"RUN of {_time(run.now)}"
@@ -129,7 +141,8 @@ def _held_back(run: HookRun) -> list[str]:
         return []
     lines = [f"Held back, {len(held)}"]
     for one in held[:_HELD_BACK]:
-        lines.append(f"{_INDENT}{plain(one.decision.node)}  {one.decision.wanted} is not done")
+        named = f"{plain(one.decision.node)}  {one.decision.wanted} is not done"
+        lines.append(f"{_INDENT}{named}, decision {one.decision.decision_id}")
         lines += [f"{_INDENT * 3}{plain(reason)}" for reason in one.blocked_by]
     if len(held) > _HELD_BACK:
         lines.append(f"{_INDENT}and {len(held) - _HELD_BACK} more, in remediation/decisions")

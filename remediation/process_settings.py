@@ -69,8 +69,8 @@ class ReturnRules(_Strict):
     """
 
     offences: int = Field(default=5, ge=2)
-    within_days: float = Field(default=7.0, gt=0)
-    check_holds_hours: float = Field(default=6.0, gt=0)
+    within_days: float = Field(default=7.0, gt=0, le=3650)
+    check_holds_hours: float = Field(default=6.0, gt=0, le=8760)
 
 
 class ReturnSettings(_Strict):
@@ -103,7 +103,7 @@ class LeaseSettings(_Strict):
         act_seconds: How long one act may take, all retries included.
     """
 
-    seconds: float = Field(default=600.0, gt=0)
+    seconds: float = Field(default=600.0, gt=0, le=86_400)
     act_seconds: float = Field(default=180.0, gt=0)
 
     @model_validator(mode="after")

@@ -76,6 +76,10 @@ class Hook:
         """The actuator's name in the ledger."""
         return self.ports.actuator.name
 
+    def view(self) -> LedgerView:
+        """How things stand by the ledger and the settings as they are."""
+        return view_now(self.ledger, actuator=self.name, site=self.settings.site, now=self.clock())
+
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
@@ -328,6 +332,7 @@ def _round(hook: Hook, *, may_act: Fence, more: tuple[Guard, ...]) -> Round:
         site=site,
         clock=hook.clock,
         guards=guards_with(requested, may_act=may_act, more=more),
+        may_act=may_act,
     )
     if run.published.is_expired(run.now):
         messages.append(
@@ -343,18 +348,21 @@ def _round(hook: Hook, *, may_act: Fence, more: tuple[Guard, ...]) -> Round:
 
 
 def _see_to_returns(
-    hook: Hook, requested: Requested, state: ClusterState, site: Site, *, actuator: Actuator
+    hook: Hook, requested: Requested, state: ClusterState, site: Site, *, actuator: Fenced
 ) -> tuple[tuple[str, ...], list[str]]:
     """Brings back what may come back; which nodes, and what a person must know of it."""
     now = hook.clock()
     view = view_now(hook.ledger, actuator=hook.name, site=site, now=now)
+    # Taken also where nothing is held any more: the lease is kept while a check is not.
+    results = () if hook.checks is None else hook.checks.finished()
+    if hook.checks is not None:
+        hook.checks.keep(view.held)
     if actuator.is_dry_run or not view.held:
         return (), []
     check_chain(hook.ledger)
     returned: tuple[str, ...] = ()
     journal = Journal(hook.ledger, hook.name, hook.clock)
-    if hook.checks is not None:
-        note_checks(hook.checks.finished(), view, journal=journal)
+    note_checks(results, view, journal=journal)
     if stopped_by(site) is None:
         returns = Returns(
             view=view,
@@ -362,6 +370,7 @@ def _see_to_returns(
             requested=requested,
             settings=hook.settings.returns,
             now=now,
+            may_act=_first_of(lambda: stopped_by(site), actuator.fence),
         )
         returned = return_nodes(returns, actuator=actuator, journal=journal, checks=hook.checks)
     return returned, journal.messages

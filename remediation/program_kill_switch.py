@@ -48,20 +48,27 @@ def find_kill_switch(hook_file: Path) -> Path:
     raise SettingsError(f"hook settings {hook_file}: neither state nor kill_switch. {_NAME_IT}")
 
 
-def turn_on(path: Path, *, actor: str, at: datetime) -> str:
+def turn_on(path: Path, *, actor: str, at: datetime, is_named: bool = False) -> str:
     """Sets the switch; the file's being there is what counts, what it says is for people.
 
     Args:
         path: The switch.
         actor: Who.
         at: When.
+        is_named: Whether a person named it by hand: it may be no switch of any hook.
 
     Returns:
         What came of it, in words.
 
     Raises:
-        SettingsError: It cannot be set.
+        SettingsError: It cannot be set, or is named where no hook looks.
     """
+    if is_named and not path.parent.is_dir():
+        raise SettingsError(
+            f"kill switch {path}: there is no folder {path.parent}, so no hook looks there. NOT "
+            f"STOPPED. Name the path of its settings, or stop the hook itself: systemctl stop "
+            f"forewarn-remediate"
+        )
     try:
         file = _made(path)
     except FileExistsError:

@@ -23,7 +23,7 @@ from remediation.hook_settings import HookSettings
 from remediation.journal import Clock, Journal
 from remediation.lease import Leadership, LeaseError
 from remediation.plan import plain
-from remediation.program import Round, opened, run_round, view_now
+from remediation.program import Round, opened, run_round
 from remediation.program_parts import CoreTables, open_leadership, utc_now
 from remediation.program_returns import note_checks
 
@@ -229,10 +229,9 @@ def run_one(settings: HookSettings, *, core_tables: CoreTables | None) -> Round:
             raise
         _note(settings.state, words_of(made), is_failed=False)
         while checks.running and ending.why() is None:
+            lease.fence()  # renews it: another hook would begin the same check
             results = checks.finished(wait_s=1.0)
-            site = settings.site
-            view = view_now(hook.ledger, actuator=hook.name, site=site, now=hook.clock())
-            note_checks(results, view, journal=Journal(hook.ledger, hook.name, hook.clock))
+            note_checks(results, hook.view(), journal=Journal(hook.ledger, hook.name, hook.clock))
         lease.release()
         return made
 

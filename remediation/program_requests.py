@@ -45,8 +45,11 @@ class Asking:
 
 
 def person() -> str:
-    """The person at the keyboard: also behind sudo."""
-    return os.environ.get("SUDO_USER") or getpass.getuser()
+    """The person at the keyboard: also behind sudo, and where the account has no name."""
+    try:
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):  # a container's number; the kill switch must not fail for that
+        return f"uid-{os.getuid()}"
 
 
 def short_id(key: str) -> str:
@@ -128,6 +131,19 @@ def node_now(actuator: Actuator, name: str) -> NodeView:
             f"asked for."
         )
     return found
+
+
+def check_held(view: LedgerView, name: str) -> None:
+    """Refuses what counts only for a node that we hold, whatever state it is in meanwhile.
+
+    Raises:
+        DataError: The ledger does not say that we hold it.
+    """
+    if name not in view.held:
+        raise DataError(
+            f"node {plain(name)}: not held by forewarn, so there is nothing to return. Nothing "
+            f"was asked for; `forewarn remediate status` lists what is held."
+        )
 
 
 def held_node_now(actuator: Actuator, view: LedgerView, name: str) -> NodeView:

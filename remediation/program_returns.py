@@ -13,11 +13,12 @@ from remediation.actuators.protocol import Actuator
 from remediation.checks import CheckResult, CheckRunner
 from remediation.cluster import ClusterState, NodeView
 from remediation.journal import Journal
+from remediation.lease import Fence
 from remediation.ledger import NewEntry, time_text
 from remediation.ledger_view import Held, LedgerView
 from remediation.process_settings import ReturnSettings
 from remediation.requested import Requested
-from remediation.returning import Record, check_body, last_checks, may_return, offences_of
+from remediation.returning import Record, Return, check_body, last_checks, may_return, offences_of
 from remediation.tending import MOST_TRIES, take_step
 
 _RECORD_KINDS: Final = ("intent", "result", "request")
@@ -33,6 +34,7 @@ class Returns:
         requested: What people asked for.
         settings: The check, and when a node comes back too often.
         now: The present.
+        may_act: Says why no further node may be begun; asked before each.
     """
 
     view: LedgerView
@@ -40,6 +42,7 @@ class Returns:
     requested: Requested
     settings: ReturnSettings
     now: datetime
+    may_act: Fence
 
 
 def note_checks(results: Sequence[CheckResult], view: LedgerView, *, journal: Journal) -> None:
@@ -89,10 +92,13 @@ def return_nodes(
     offences = offences_of(ledger.entries(kinds=_RECORD_KINDS), actuator=journal.actuator)
     back = []
     for name, held in sorted(view.held.items()):
+        if returns.may_act() is not None:
+            break
         node = returns.state.by_name.get(name)
         if node is None or name in view.ambiguous or node.owner != "forewarn":
             continue
         if _is_wished_back(returns, held, node):
+            _stop_check(name, checks)
             # A person's return starts a cool-down, as if it had been done by hand.
             if _return(held, node, returns, actuator=actuator, journal=journal, why="undrained"):
                 back.append(name)
@@ -115,6 +121,7 @@ def return_nodes(
             text = f"{name}: {found.reason}"
             journal.escalate(f"repair:{held.intent_key}", why="repair", text=text, node=name)
         elif found.needs_check and _is_empty(returns, held, name):  # it would compete with jobs
+            _tell_of_check(held, node, found, past.get(name), returns, journal=journal)
             _begin_check(node, returns, checks)
     return tuple(back)
 
@@ -126,6 +133,31 @@ def _is_empty(returns: Returns, held: Held, name: str) -> bool:
 def _is_wished_back(returns: Returns, held: Held, node: NodeView) -> bool:
     wish = returns.requested.undrains.get(node.name)
     return wish is not None and wish.at > held.since and wish.boot_id == node.boot_id
+
+
+def _tell_of_check(
+    held: Held,
+    node: NodeView,
+    found: Return,
+    last: CheckResult | None,
+    returns: Returns,
+    *,
+    journal: Journal,
+) -> None:
+    """Tells a person once where a check that is waited for cannot be had, or says nothing."""
+    by_hand = f"once you have checked it yourself: forewarn remediate undrain {node.name}"
+    if returns.settings.check is None:
+        text = f"{node.name}: {found.reason}, but returns.check is not set; {by_hand}"
+    elif last is not None and last.status == "unknown" and last.started_at >= held.since:
+        text = f"{node.name}: {found.reason} and is tried again; look at the check, or {by_hand}"
+    else:
+        return
+    journal.escalate(f"check:{held.intent_key}", why="check", text=text, node=node.name)
+
+
+def _stop_check(name: str, checks: CheckRunner | None) -> None:
+    if checks is not None:
+        checks.keep(checks.running - {name})
 
 
 def _begin_check(node: NodeView, returns: Returns, checks: CheckRunner | None) -> None:

@@ -33,7 +33,7 @@ from remediation.progress import progress_of
 from remediation.score_source import PublishedScores
 from remediation.site import Site
 
-_OF_HOLDS: Final = ("stuck", "repair", "return")
+_OF_HOLDS: Final = ("stuck", "repair", "return", "notice", "gone", "check")
 _OPEN_FOR: Final = {"guard": timedelta(days=1)}
 _OTHERS_OPEN_FOR: Final = timedelta(days=7)
 
@@ -66,7 +66,7 @@ class Question:
     Attributes:
         id: What to acknowledge it by.
         key: Its key in the ledger.
-        why: ambiguous, burst, guard, repair, return, stuck, unknown_hold.
+        why: ambiguous, burst, check, gone, guard, notice, repair, return, stuck, unknown_hold.
         node: Node, where it is about one.
         asked_at: When it came up.
         text: In words.
@@ -78,6 +78,21 @@ class Question:
     node: str | None
     asked_at: datetime
     text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recommended:
+    """A decision that only a person's leave is wanting for.
+
+    Attributes:
+        node: Node.
+        decision_id: What to approve it by.
+        wanted: What would be done.
+    """
+
+    node: str
+    decision_id: str
+    wanted: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +131,7 @@ class Status:
         actions_last_hour: Actions within the last hour; None: unknown.
         actions_per_hour: How many are allowed.
         questions: What waits for a person.
+        recommended: What waits for a person's leave.
         cannot_read: What could not be read, and why.
     """
 
@@ -129,6 +145,7 @@ class Status:
     actions_last_hour: int | None
     actions_per_hour: int
     questions: tuple[Question, ...]
+    recommended: tuple[Recommended, ...]
     cannot_read: tuple[str, ...]
 
     @property
@@ -141,7 +158,7 @@ class Status:
         is_late = self.scores is not None and self.scores.is_expired
         has_failed = self.last_round is not None and self.last_round.is_failed
         is_stuck = any(one.stage == "stuck" for one in self.held)
-        needs = self.questions or is_late or has_failed or is_stuck
+        needs = self.questions or self.recommended or is_late or has_failed or is_stuck
         return NEEDS_A_PERSON if needs else DONE
 
 
@@ -168,10 +185,12 @@ def status_of(
     view: LedgerView | None = None
     questions: tuple[Entry, ...] = ()
     asked_stop: str | None = None
+    recommended: tuple[Recommended, ...] = ()
     try:
         with open_ledger(settings) as ledger:
             view = view_now(ledger, actuator=name, site=site, now=now)
             questions = open_questions(ledger, view, actuator=name, now=now, state=state)
+            recommended = _recommended(ledger, tick.scores, actuator=name, now=now)
             asked_stop = asked_of(ledger, actuator=name).stopped_by
     except (ForewarnError, OSError) as error:
         cannot.append(f"ledger: {error}")
@@ -189,6 +208,7 @@ def status_of(
         ),
         actions_per_hour=site.caps.actions_per_hour,
         questions=tuple(_question(one) for one in questions),
+        recommended=recommended,
         cannot_read=tuple(cannot),
     )
 
@@ -256,6 +276,29 @@ def question_named(settings: HookSettings, named: str, *, now: datetime) -> Entr
         return escalation_of(open_questions(ledger, view, actuator=name, now=now), named)
 
 
+def _recommended(
+    ledger: Ledger, scores: PublishedScores | None, *, actuator: str, now: datetime
+) -> tuple[Recommended, ...]:
+    """The decisions on these scores that nothing holds back but the level *recommend*."""
+    if scores is None or scores.is_expired(now) or actuator == "dry_run":
+        return ()
+    last = {
+        one.decision_id: one
+        for one in ledger.entries(kinds=("decision",), since=scores.as_of)
+        if one.actuator == actuator and datetime.fromisoformat(one.body["as_of"]) == scores.as_of
+    }
+    return tuple(
+        Recommended(node=str(one.node), decision_id=str(one.decision_id), wanted=one.body["wanted"])
+        for one in last.values()
+        if [
+            (guard, said.startswith("level recommend "))
+            for guard, is_allowed, said, _ in one.body["verdicts"]
+            if not is_allowed
+        ]
+        == [("policy_level", True)]
+    )
+
+
 def _question(entry: Entry) -> Question:
     return Question(
         id=short_id(entry.key),
@@ -316,7 +359,7 @@ def _held_node(
         )
         stage, text, jobs = progress.stage, progress.text, progress.jobs
         if held is None:
-            text = f"{stage}; taken by forewarn, but not by this ledger: look at the node"
+            text = f"{stage}; taken by forewarn, but not by this ledger and actuator: look at it"
     return HeldNode(
         node=name,
         action=held.action if held else None,

@@ -15,7 +15,7 @@ from remediation.decision import Judged
 from remediation.ledger import Entry
 from remediation.ledger_view import LedgerView
 from remediation.plan import plain
-from remediation.program import DONE, NEEDS_A_PERSON, Hook, view_now
+from remediation.program import DONE, NEEDS_A_PERSON, Hook
 from remediation.program_rehearsal import rehearse
 
 CHANGES: Final[Mapping[str, str]] = {
@@ -24,11 +24,11 @@ CHANGES: Final[Mapping[str, str]] = {
     "score_known": "telemetry of the node",
     "model_fit_to_act": "a promoted model that was trained on real data",
     "policy_level": "a higher level for this group and fault in the site's settings; at level "
-    "recommend a person's: forewarn remediate approve DECISION",
+    "recommend a person's: forewarn remediate approve {decision}",
     "listed": "the site's allow and deny lists",
     "node_state": "the node being up, and held by nobody",
     "same_boot": "the next round, on the boot that it has now",
-    "not_held": "its return: forewarn remediate undrain NODE",
+    "not_held": "its return: forewarn remediate undrain {node}",
     "clear_record": "a person's look at the node; then acknowledge what `status` lists",
     "attempts_left": "a day without tries; look at why they came to nothing",
     "cooled_down": "time; a person returned it, and that counts",
@@ -129,7 +129,7 @@ def why_node(hook: Hook, node: str) -> Why:
         DataError: Neither cluster, scores nor ledger know the node.
         LedgerError: The ledger cannot be read.
     """
-    view = view_now(hook.ledger, actuator=hook.name, site=hook.settings.site, now=hook.clock())
+    view = hook.view()
     entries = [
         one
         for one in hook.ledger.entries(kinds=_LIFE)
@@ -197,7 +197,10 @@ def _last(entries: Sequence[Entry], view: LedgerView, node: str) -> Told | None:
         sentence=body["sentence"],
         wanted=body["wanted"],
         action=body["action"],
-        verdicts=tuple(_said(*verdict[:3]) for verdict in body["verdicts"]),
+        verdicts=tuple(
+            _said(*verdict[:3], node=node, decision_id=str(entry.decision_id))
+            for verdict in body["verdicts"]
+        ),
         came_of_it=_came_of(entries, str(entry.decision_id)),
     )
 
@@ -230,15 +233,32 @@ def _now(one: Judged) -> Told:
         sentence=decision.sentence,
         wanted=decision.wanted,
         action=one.action,
-        verdicts=tuple(_said(v.guard, v.is_allowed, v.reason) for v in one.verdicts),
+        verdicts=tuple(
+            _said(
+                v.guard,
+                v.is_allowed,
+                v.reason,
+                node=decision.node,
+                decision_id=decision.decision_id,
+            )
+            for v in one.verdicts
+        ),
         came_of_it="carried out already" if one.is_settled else "",
     )
 
 
-def _said(guard: str, is_allowed: bool, reason: str) -> GuardSaid:  # noqa: FBT001 - as it is kept
+def _said(
+    guard: str,
+    is_allowed: bool,  # noqa: FBT001 - as it is kept
+    reason: str,
+    *,
+    node: str,
+    decision_id: str,
+) -> GuardSaid:
+    change = changes_of(guard).format(node=node, decision=decision_id)
     return GuardSaid(
         guard=guard,
         is_allowed=is_allowed,
         reason=reason,
-        would_change=None if is_allowed else changes_of(guard),
+        would_change=None if is_allowed else change,
     )

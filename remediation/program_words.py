@@ -33,6 +33,8 @@ def render_status(status: Status) -> str:
         f"For a person {len(status.questions) or 'nothing'}",
         *_limited([line for one in status.questions for line in _question(one, now=status.now)]),
     ]
+    if status.recommended:
+        lines += [f"To approve   {len(status.recommended)}", *_limited(_to_approve(status))]
     if status.cannot_read:
         lines += ["Cannot be read", *(f"{_INDENT}! {plain(one)}" for one in status.cannot_read)]
     return "\n".join(lines)
@@ -47,14 +49,25 @@ def render_why(why: Why) -> str:
     lines = [f"{plain(why.node)}  {plain(why.present)}"]
     if why.held is not None:
         lines.append(f"{_INDENT}{plain(why.held)}")
-    for title, told in (("Last in the ledger", why.last), ("Now", why.now)):
-        if told is not None:
-            lines += ["", *_told(title, told)]
+    if why.last is not None:
+        lines += ["", *_told("Last in the ledger", why.last)]
+    if why.now is not None and _is_same(why):
+        lines += ["", f"Now, {_time(why.now.at)}: the same decision, the same verdicts"]
+    elif why.now is not None:
+        lines += ["", *_told("Now", why.now)]
     if why.last is None:
         lines += ["", "Last in the ledger: nothing was ever wanted for it"]
     if why.cannot_read:
         lines += ["", *(f"! {plain(one)}" for one in why.cannot_read)]
     return "\n".join(lines)
+
+
+def _is_same(why: Why) -> bool:
+    """Whether a round would decide now as the last did, so that one of both is enough to read."""
+    then, now = why.last, why.now
+    if then is None or now is None or then.decision_id != now.decision_id:
+        return False
+    return (then.action, then.verdicts) == (now.action, now.verdicts)
 
 
 def age(since: datetime, now: datetime) -> str:
@@ -78,7 +91,9 @@ def _last_round(status: Status) -> str:
     if note is None:
         return "none is noted: is the hook running?"
     failed = f"FAILED, {note.failed_in_row} in a row: " if note.is_failed else ""
-    return f"{age(note.ended_at, status.now)} ago: {failed}{plain(note.text)}"
+    said, *for_a_person = note.text.split("; for a person: ")
+    more = f"; {len(for_a_person)} for a person" if for_a_person else ""
+    return f"{age(note.ended_at, status.now)} ago: {failed}{plain(said)}{more}"
 
 
 def _scores(status: Status) -> str:
@@ -108,13 +123,28 @@ def _held(one: HeldNode) -> str:
     action = f"{one.action.replace('_', ' ')}, " if one.action else ""
     since = f", since {_time(one.since)}" if one.since else ""
     jobs = f", jobs {', '.join(map(plain, one.jobs[:5]))}" if one.jobs else ""
-    return f"{_INDENT}{plain(one.node)}  {action}{plain(one.text)}{since}{jobs}"
+    return f"{_INDENT}{plain(one.node)}  {action}{plain(one.text)}{since}{jobs}{_next(one)}"
+
+
+def _next(one: HeldNode) -> str:
+    """What a drained node waits for; no score brings it back."""
+    if one.stage != "drained" or one.action is None:
+        return ""
+    return f"\n{_INDENT * 2}waits for: forewarn remediate repaired, false-alarm or undrain"
 
 
 def _question(one: Question, *, now: datetime) -> list[str]:
     return [
         f"{_INDENT}! {one.id}  {plain(one.text)} ({age(one.asked_at, now)} ago)",
         f"{_INDENT * 2}once looked at: forewarn remediate acknowledge {one.id}",
+    ]
+
+
+def _to_approve(status: Status) -> list[str]:
+    return [
+        f"{_INDENT}{plain(one.node)}  {one.wanted.replace('_', ' ')}: forewarn remediate approve "
+        f"{one.decision_id}"
+        for one in status.recommended
     ]
 
 

@@ -3,12 +3,18 @@
 No new action is taken here, and what nobody knows is never guessed.
 """
 
+from datetime import timedelta
+from typing import Final
+
 from remediation.actuators.protocol import Actuator, Outcome, read_state
 from remediation.cluster import ClusterState, NodeView
 from remediation.journal import Journal
 from remediation.ledger import Entry, Ledger, LedgerError
-from remediation.ledger_view import Held, LedgerView
+from remediation.ledger_view import Held, LedgerView, escalation_key
 from remediation.reasons import is_ours, parse_reason
+
+ACCEPTED: Final = timedelta(hours=1)
+"""How long a node may stay up after an order for it was accepted and before it shows it."""
 
 
 def check_chain(ledger: Ledger) -> None:
@@ -68,7 +74,8 @@ def note_released(
 ) -> None:
     """Notes the nodes that we held and that are no longer ours.
 
-    A node that cannot be told, is down, or is gone still counts as held. Each is read again: the
+    A node that cannot be told, is down, or is gone still counts as held; one that is gone until a
+    person says that it does not come back, for it would count for ever. Each is read again: the
     state may be older than a hold that another hook has just taken.
 
     Args:
@@ -79,11 +86,31 @@ def note_released(
     """
     for name, held in view.held.items():
         node = state.by_name.get(name)
+        if node is None and name not in view.ambiguous:
+            _see_to_gone(name, held, view, actuator=actuator, journal=journal)
         why = _released(node, held) if node is not None and name not in view.ambiguous else None
+        if why == "undrained" and not held.is_seen and journal.clock() - held.since < ACCEPTED:
+            continue  # a webhook's receiver takes its time; released now, it would not be counted
         if why is not None and "done" in view.steps.get((held.intent_key, "return"), ()):
             why = "returned"
         if why is not None and read_state(actuator, name) == node:
             journal.released(held.intent_key, node=name, why=why)
+
+
+def _see_to_gone(
+    name: str, held: Held, view: LedgerView, *, actuator: Actuator, journal: Journal
+) -> None:
+    if read_state(actuator, name) is not None:
+        return
+    about = f"gone:{held.intent_key}"
+    if escalation_key(about) in view.acknowledged:
+        journal.released(held.intent_key, node=name, why="gone")
+        return
+    text = (
+        f"{name}: held by forewarn, but the cluster no longer knows it; it counts as held, also "
+        f"in each rack, until you say that it is gone for good"
+    )
+    journal.escalate(about, why="gone", text=text, node=name)
 
 
 def tell_unknown_holds(view: LedgerView, state: ClusterState, *, journal: Journal) -> None:

@@ -271,20 +271,20 @@ def _approval(entry: Entry) -> Approval:
     )
 
 
-def _last_act(entries: Iterable[Entry], *, actuator: str) -> dict[str | None, datetime]:
-    """When each node was last acted on, or may have been; such an act spends its approvals."""
+def _last_act(entries: Iterable[Entry], *, actuator: str) -> dict[str | None, int]:
+    """The place of each node's last act, or what may be one; it spends the approvals before it.
+
+    By place, for a clock that was set back must not let an approval count twice.
+    """
     own = [one for one in entries if one.actuator == actuator]
     undone = {
         one.refers_to for one in own if one.kind == "result" and one.body["status"] == "not_done"
     }
-    return {
-        one.node: one.recorded_at for one in own if one.kind == "intent" and one.key not in undone
-    }
+    return {one.node: one.seq for one in own if one.kind == "intent" and one.key not in undone}
 
 
-def _is_spent(approval: Entry, last_act: Mapping[str | None, datetime]) -> bool:
-    at = last_act.get(approval.node)
-    return at is not None and at >= approval.recorded_at
+def _is_spent(approval: Entry, last_act: Mapping[str | None, int]) -> bool:
+    return last_act.get(approval.node, 0) > approval.seq
 
 
 def _asked_at(entry: Entry) -> datetime:

@@ -7,7 +7,7 @@ No decision is made here; what a setting means for a node is in `remediation.pol
 from datetime import datetime, time, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal, Self
+from typing import Final, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
@@ -23,7 +23,7 @@ from pydantic import (
 
 from features.errors import SettingsError
 from features.vocabulary import FAULT_TYPES, POLICY_LEVELS
-from remediation.strict_yaml import parse_yaml
+from remediation.strict_yaml import parse_yaml, said_of
 
 ANY = "*"
 
@@ -31,8 +31,20 @@ Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 _WEEK: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
+_MOST: Final = 1_000_000
+"""No number of a site is greater: so many hours are a century, and more is no time at all."""
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="after")
+    def _numbers_can_be(self) -> Self:
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, int | float) and value > _MOST:
+                raise ValueError(f"{name} = {value:g}: expected at most {_MOST:,}")
+        return self
 
 
 class Costs(_Strict):
@@ -365,7 +377,7 @@ def site_from(content: object, *, origin: Path) -> Site:
         site = Site.model_validate(content)
     except ValidationError as error:
         problems = [
-            f"{'.'.join(map(str, found['loc'])) or '(file)'}: {found['msg']}, "
+            f"{'.'.join(map(str, found['loc'])) or '(file)'}: {said_of(found)}, "
             f"got {_short(found['input'])}"
             for found in error.errors()
         ]

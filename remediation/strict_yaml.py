@@ -1,8 +1,10 @@
 """Reads YAML and refuses a key that is given twice, where the last one would win in silence.
 
-What a document must say is checked where it is read.
+Also says in words what pydantic found wrong with the values. What a document must say is checked
+where it is read.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -49,3 +51,14 @@ def parse_yaml(text: str) -> Any:
         raise yaml.YAMLError(f"a value cannot be read: {error}") from error
     except RecursionError as error:
         raise yaml.YAMLError("values are nested too deeply") from error
+
+
+def said_of(found: Mapping[str, Any]) -> str:
+    """What pydantic found wrong, in words for who wrote the file.
+
+    >>> said_of({"type": "extra_forbidden", "msg": "Extra inputs are not permitted"})
+    'no key of this name is known; docs/remediation.md lists them'
+    """
+    if found["type"] == "extra_forbidden":
+        return "no key of this name is known; docs/remediation.md lists them"
+    return str(found["msg"]).removeprefix("Value error, ")

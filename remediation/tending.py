@@ -51,17 +51,44 @@ def tend(
         )
         is_unfinished = held.intent_key in view.unfinished
         if is_unfinished and now - held.since > timedelta(hours=site.drains.longest_hours):
-            progress = replace(progress, stage="stuck")
+            waited = f"{(now - held.since) / timedelta(hours=1):.1f} h after it was taken"
+            progress = replace(progress, stage="stuck", text=f"stuck: not emptied, {waited}")
         is_over = now - held.since >= timedelta(minutes=site.costs.notice_minutes)
         has_ended = "done" in view.steps.get((held.intent_key, "end_notice"), ())
         if progress.jobs and held.action == NOTICE and is_over and not has_ended:
-            take_step("end_notice", held, node, state, view, actuator=actuator, journal=journal)
+            _end_notice(held, node, progress, state, view, actuator=actuator, journal=journal)
         elif progress.stage == "stuck":
             _give_up(
                 held, node, progress, state, view, actuator=actuator, journal=journal, site=site
             )
         elif is_unfinished and node.owner == "forewarn":
             take_step("carry_on", held, node, state, view, actuator=actuator, journal=journal)
+
+
+def _end_notice(
+    held: Held,
+    node: NodeView,
+    progress: Progress,
+    state: ClusterState,
+    view: LedgerView,
+    *,
+    actuator: Actuator,
+    journal: Journal,
+) -> None:
+    """Ends a notice that is over; once its tries are spent a person is told, for no run ends it."""
+    ended = take_step("end_notice", held, node, state, view, actuator=actuator, journal=journal)
+    n_tries = len(view.steps.get((held.intent_key, "end_notice"), ())) + 1
+    is_spent = n_tries >= MOST_TRIES and node.owner == "forewarn"
+    if is_spent and (ended is None or ended.status == "not_done"):
+        text = (
+            f"{node.name}: the notice is over, but {MOST_TRIES} tries to end it came to nothing: "
+            f"{_jobs(progress)} run on; interrupt or wait for them by hand"
+        )
+        journal.escalate(f"notice:{held.intent_key}", why="notice", text=text, node=node.name)
+
+
+def _jobs(progress: Progress) -> str:
+    return f"jobs {', '.join(progress.jobs[:5])}" if progress.jobs else "no job of the scheduler"
 
 
 def _give_up(
@@ -75,7 +102,7 @@ def _give_up(
     journal: Journal,
     site: Site,
 ) -> None:
-    text = f"{node.name}: {progress.text}: jobs {', '.join(progress.jobs[:5])}"
+    text = f"{node.name}: {progress.text}: {_jobs(progress)}"
     journal.escalate(f"stuck:{held.intent_key}", why="stuck", text=text, node=node.name)
     if not site.drains.is_stuck_returned:
         return
@@ -116,7 +143,13 @@ def take_step(
     key = journal.step(held, step, node=node, attempt=1 + len(before))
     if key is None:
         return None
-    order = Order(action=held.action, expected=node, reason=reason, jobs=state.jobs_on(node.name))
+    order = Order(
+        action=held.action,
+        expected=node,
+        reason=reason,
+        jobs=state.jobs_on(node.name),
+        attempt=1 + len(before),
+    )
     try:
         if read_state(actuator, node.name) != node:
             outcome = Outcome(status="not_done", detail="the node changed; seen to in the next run")

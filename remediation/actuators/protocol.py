@@ -27,6 +27,7 @@ class Order:
         reason: What to stamp on it.
         jobs: Jobs on it, for notices and requeues.
         notice_minutes: Time they get where the action gives notice.
+        attempt: Which try it is, from 1; a later one is a new order to who remembers orders.
     """
 
     action: str
@@ -34,6 +35,7 @@ class Order:
     reason: Reason
     jobs: tuple[JobView, ...] = ()
     notice_minutes: float = 0.0
+    attempt: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)

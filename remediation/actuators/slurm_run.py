@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final, Protocol
@@ -165,7 +166,8 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except OSError:  # it runs as another user (sudo), or is gone
-        process.kill()
+        with suppress(PermissionError):
+            process.kill()
     try:
         process.communicate(timeout=1.0)
     except subprocess.TimeoutExpired:

@@ -48,12 +48,6 @@ class Tries:
     longest_wait_s: float = 15.0
 
 
-def first_attempt(order: Order) -> int:
-    """The number of the attempt where nobody counts them."""
-    del order
-    return 1
-
-
 @dataclass(frozen=True, kw_only=True)
 class WebhookActuator:
     """Sends orders to one address.
@@ -63,7 +57,6 @@ class WebhookActuator:
         key: Signs it.
         cluster: Where nodes are re-read.
         template: What is sent.
-        attempt_of: Number of the decision's attempt, so that a later attempt is a new order.
         tries: How often a busy receiver is asked.
         waits: Clock and sleep.
 
@@ -75,7 +68,6 @@ class WebhookActuator:
     key: SigningKey
     cluster: ClusterReader
     template: Mapping[str, Any] = field(default_factory=lambda: ORDER)
-    attempt_of: Callable[[Order], int] = first_attempt
     tries: Tries = field(default_factory=Tries)
     waits: Waits = field(default_factory=Waits)
 
@@ -117,7 +109,7 @@ class WebhookActuator:
             return _nothing("the node changed, or the cluster does not know it")
         if verb == "undrain" and found.owner != "forewarn":
             return _nothing("not ours")
-        key = idempotency_key(order, verb, self.attempt_of(order))
+        key = idempotency_key(order, verb)
         body = fill(self.template, values_of(order, verb=verb, key=key, at=self.waits.now()))
         return replace(self._tried(key, body), commands=(("POST", body.decode()),))
 
@@ -157,18 +149,20 @@ class WebhookActuator:
         return pause if pause <= self.tries.longest_wait_s else None
 
 
-def idempotency_key(order: Order, verb: str, attempt: int) -> str:
+def idempotency_key(order: Order, verb: str) -> str:
     """Names one order: the same decision, verb and attempt give the same key.
+
+    A later attempt is a new order, for the earlier one surely came to nothing.
 
     >>> from remediation.cluster import NodeView
     >>> from remediation.reasons import Reason
     >>> reason = Reason(score=0.9, horizon_h=24, fault_type=None, model_version="1",
     ...                 decision_id="00112233445566ff")
     >>> idempotency_key(Order(action="cordon", expected=NodeView(name="a", state="up"),
-    ...                       reason=reason), "cordon", 2)
+    ...                       reason=reason, attempt=2), "cordon")
     '00112233445566ff-cordon-2'
     """
-    return f"{order.reason.decision_id}-{verb}-{attempt}"
+    return f"{order.reason.decision_id}-{verb}-{order.attempt}"
 
 
 def outcome_of(answer: Answer, key: str) -> Outcome:

@@ -80,10 +80,32 @@ def test_run_with_questions_needs_a_person(world: ProgramWorld) -> None:
 
 def test_no_settings_is_one_line(world: ProgramWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FOREWARN_HOOK")
+    monkeypatch.setattr(cli_remediate, "_HOOK", world.root / "absent")
     assert run("status") == (
         2,
         "forewarn: no hook settings: name them with --hook FILE or in $FOREWARN_HOOK\n",
     )
+
+
+def test_the_settings_where_a_package_puts_them_are_found_behind_sudo(
+    world: ProgramWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FOREWARN_HOOK")
+    monkeypatch.setattr(cli_remediate, "_HOOK", world.file)
+    assert run("kill-switch", "on")[0] == 0
+    assert world.write().kill_switch.exists()
+
+
+def test_g22_an_account_without_a_name_can_stop_the_hook_too(
+    world: ProgramWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 10001")
+
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    monkeypatch.setattr("getpass.getuser", nameless)
+    assert run("kill-switch", "on")[0] == 0
+    assert world.write().kill_switch.read_text().startswith("set by uid-")
 
 
 def test_plan_then_apply(world: ProgramWorld, tmp_path: Path) -> None:
@@ -124,7 +146,8 @@ def test_status_as_json(world: ProgramWorld) -> None:
     assert found["last_round"]["is_failed"] is False
     assert set(found) == {
         "now", "actuator", "stopped_by", "last_round", "scores", "held", "most_held",
-        "actions_last_hour", "actions_per_hour", "questions", "cannot_read",
+        "actions_last_hour", "actions_per_hour", "questions", "recommended",
+            "cannot_read",
     }  # fmt: skip
 
 
@@ -259,6 +282,63 @@ def test_g22_the_kill_switch_works_without_settings_when_it_is_named(
     assert (code, "--file PATH" in text) == (2, True)
     assert run("kill-switch", "on", "--file", tmp_path / "S")[0] == 0
     assert (tmp_path / "S").exists()
+
+
+def test_g22_a_kill_switch_where_no_hook_looks_is_not_said_to_stop(tmp_path: Path) -> None:
+    code, text = run("kill-switch", "on", "--file", tmp_path / "slip" / "STOP")
+    assert code == 2
+    assert "NOT STOPPED" in text
+    assert not (tmp_path / "slip").exists()
+
+
+def test_repaired_of_a_node_that_is_not_held_is_not_taken_for_asked(world: ProgramWorld) -> None:
+    code, text = run("repaired", "n1", "--as", "ada")
+    assert (code, "not held by forewarn" in text) == (2, True)
+    assert not (world.root / "inbox").exists()
+    world.publish({"n1": 0.9})
+    run("run")
+    assert run("repaired", "n1", "--as", "ada")[0] == 0
+
+
+def test_why_says_what_is_the_same_once_and_names_what_to_type(world: ProgramWorld) -> None:
+    world.write(site={"levels": [{"level": "recommend"}]})
+    world.publish({"n1": 0.9})
+    run("run")
+    text = run("why", "n1")[1]
+    decision = told("why", "n1", "--json")[1]["now"]["decision_id"]
+    assert f"forewarn remediate approve {decision}" in text
+    assert text.count("policy level") == 1
+    assert "the same decision, the same verdicts" in text
+    assert f"decision {decision}" in run("plan")[1]
+    code, text = run("status")
+    assert (code, f"n1  drain after jobs: forewarn remediate approve {decision}" in text) == (
+        1,
+        True,
+    )
+    run("approve", decision, "--as", "ada")
+    run("run")
+    assert "To approve" not in run("status")[1]
+
+
+def test_status_says_what_a_drained_node_waits_for(world: ProgramWorld) -> None:
+    world.publish({"n1": 0.9})
+    run("run")
+    assert "waits for: forewarn remediate repaired, false-alarm or undrain" in run("status")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("ledger", "export", "/nowhere/x"), "/nowhere/.x."),
+        (("ledger", "verify", "--export", "/nowhere"), "forewarn: /nowhere: No such file"),
+        (("ledger", "verify", "--head", "12ab"), "head '12ab': expected 64 hex digits"),
+    ],
+)
+def test_a_file_or_hash_that_cannot_be_is_one_line(
+    world: ProgramWorld, words: tuple[str, ...], said: str
+) -> None:
+    code, text = run(*words)
+    assert (code, said in text, "Errno" in text, text.count("\n")) == (2, True, False, 1)
 
 
 def test_a_kill_switch_that_cannot_be_set_says_not_stopped(

@@ -104,10 +104,10 @@ class World:
         }
         return run_once(**(parts | changes))  # type: ignore[arg-type]
 
-    def next_tick(self, scores: Mapping[str, float | None]) -> HookRun:
+    def next_tick(self, scores: Mapping[str, float | None], **changes: object) -> HookRun:
         self.now += TICK
         self.scores = published(scores, as_of=self.now)
-        return self.run()
+        return self.run(**changes)
 
 
 @dataclass(frozen=True)

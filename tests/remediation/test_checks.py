@@ -175,6 +175,18 @@ def test_g24_stopping_kills_what_runs_and_begins_no_more():
     assert not runner.start(check, node="a", boot_id=None)
 
 
+def test_g24_a_check_of_a_node_that_is_no_longer_held_is_killed(runner):
+    for node in ("a", "b"):
+        assert runner.start(python("import time; time.sleep(60)"), node=node, boot_id=None)
+    runner.keep({"b"})
+    end = time.monotonic() + 10
+    while not (ended := runner.finished(wait_s=0.1)) and time.monotonic() < end:
+        pass
+    (result,) = ended
+    assert (result.node, result.status, result.exit_code) == ("a", "unknown", None)
+    assert runner.running == {"b"}
+
+
 def test_g23_a_check_sees_no_secrets_of_the_hook():
     environment = {**os.environ, "FOREWARN_KEY": "secret", "LANG": "C.UTF-8"}
     with CheckRunner(clock=lambda: NOW, environment=environment) as runner:

@@ -271,6 +271,49 @@ def test_g13_g15_an_unclear_result_stops_that_node_tells_and_does_not_starve_oth
     assert any(said.startswith("clear_record") for said in by_node["a"].blocked_by)
 
 
+def test_g13_what_was_done_stays_done_where_nobody_can_look_after_it(kit):
+    class Blind(FakeActuator):
+        def state(self, node):
+            if self.orders:
+                raise DataError("a line of a newer release")
+            return super().state(node)
+
+    world = kit.world({"a": 0.95})
+    world.actuator = Blind(world.cluster)
+    world.run()
+    assert results(world) == ["done"]
+
+
+def test_g04_an_order_that_was_only_accepted_counts_as_held_for_an_hour(kit):
+    class Accepts(FakeActuator):
+        def drain(self, order):
+            self.orders.append(order)
+            return Outcome(status="done", detail="the receiver says accepted")
+
+    site = kit.site(caps=Caps(held_most=1, held_percent=100, per_rack=None))
+    world = kit.world({"a": 0.95, "b": 0.9}, site=site)
+    world.actuator = Accepts(world.cluster)
+    world.run()
+    for _ in range(3):
+        world.next_tick({"a": 0.95, "b": 0.9})
+    assert (world.acted_on, world.ledger.entries(kinds=("released",))) == (["a"], ())
+    world.next_tick({"a": 0.95, "b": 0.9})
+    assert world.acted_on == ["a", "b"]
+
+
+def test_a_second_try_is_numbered_for_who_remembers_orders(kit):
+    class Refuses(FakeActuator):
+        def drain(self, order):
+            self.orders.append(order)
+            return Outcome(status="not_done", detail="busy")
+
+    world = kit.world({"a": 0.95})
+    world.actuator = Refuses(world.cluster)
+    world.run()
+    world.run()
+    assert [order.attempt for order in world.actuator.orders] == [1, 2]
+
+
 def test_g13_an_unclear_node_that_is_up_is_not_taken_for_undrained(kit):
     world = kit.world({"a": 0.95})
     world.actuator = Broken(world.cluster)

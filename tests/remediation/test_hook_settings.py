@@ -71,7 +71,7 @@ def test_there_is_always_a_kill_switch_and_its_command_finds_the_same(
     [
         ({"cluster": {"kind": "slrum"}}, ("cluster", "'slurm'", "slrum")),
         ({"cluster": {"kind": "slurm", "timeout_s": 0}}, ("cluster.timeout_s", "greater than 0")),
-        ({"cluster": {"kind": "slurm", "rack": "x"}}, ("cluster.rack", "Extra inputs")),
+        ({"cluster": {"kind": "slurm", "rack": "x"}}, ("cluster.rack", "no key of this name")),
         ({"cluster": {"kind": "core_tables"}}, ("cluster.installation", "required")),
         ({"actuator": {"kind": "kubernetes"}}, ("acts on kubernetes, but cluster is slurm",)),
         (
@@ -85,11 +85,11 @@ def test_there_is_always_a_kill_switch_and_its_command_finds_the_same(
             {"actuator": {"kind": "webhook", "url": "https://a/b"}},
             ("actuator", "exactly one of key_variable and key_file"),
         ),
-        ({"actuator": {"kind": "slurm", "key": "secret"}}, ("actuator.key", "Extra inputs")),
+        ({"actuator": {"kind": "slurm", "key": "secret"}}, ("actuator.key", "no key of this name")),
         ({"scores": {}}, ("scores.folder", "required")),
         ({"state": None}, ("state", "got None")),
         ({"ledger": {"sqlite": "a", "postgres_variable": "B"}}, ("ledger", "either sqlite or")),
-        ({"ledger": {"postgres": "host=a password=b"}}, ("ledger.postgres", "Extra inputs")),
+        ({"ledger": {"postgres": "host=a password=b"}}, ("ledger.postgres", "no key of this name")),
         (
             {"inbox": {"folder": "i", "keys": KEYS, "actors": {"ada": ["drain"]}}},
             ("inbox.actors", "drain"),
@@ -102,7 +102,7 @@ def test_there_is_always_a_kill_switch_and_its_command_finds_the_same(
         ({"site": {"caps": {"per_rak": 1}}}, ("caps.per_rak",)),
         ({"site": "none.yaml"}, ("none.yaml", "No such file")),
         ({"site": 7}, ("expected keys and values, got int",)),
-        ({"sites": {}}, ("sites", "Extra inputs")),
+        ({"sites": {}}, ("sites", "no key of this name")),
     ],
 )
 def test_each_mistake_is_one_error_that_names_file_and_key(

@@ -208,7 +208,10 @@ def test_g23_units_give_no_privileges_and_the_drop_in_takes_back_only_what_sudo_
     implying = set(shipped) & IMPLY_NO_NEW_PRIVILEGES
     assert set(acting) == implying | {"NoNewPrivileges", "CapabilityBoundingSet"}
     assert all(acting[key] in (["no"], [""]) for key in implying)
-    assert acting["CapabilityBoundingSet"] == ["", "CAP_SETUID CAP_SETGID CAP_AUDIT_WRITE"]
+    assert acting["CapabilityBoundingSet"] == [
+        "",
+        "CAP_SETUID CAP_SETGID CAP_AUDIT_WRITE CAP_DAC_READ_SEARCH",
+    ]
 
 
 def test_shipped_settings_act_on_nothing(tmp_path: Path) -> None:

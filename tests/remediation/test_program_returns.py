@@ -2,15 +2,19 @@
 
 import os
 import signal
+import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from remediation.checks import CheckResult, CheckRunner
 from remediation.hook_settings import HookSettings
+from remediation.lease import Leadership
 from remediation.program import Round, opened, run_round
 from remediation.program_loop import loop_on, run_one
-from remediation.program_parts import open_leadership
+from remediation.program_parts import open_leadership, utc_now
 from remediation.program_status import status_of
 from tests.remediation.program_world import ProgramWorld, make_world
 from tests.remediation.slurm_world import FakeJob, drain_as
@@ -146,3 +150,83 @@ def test_a_return_that_comes_to_nothing_is_a_persons(
     assert "3 tries came to nothing" in last.messages[0]
     asked = status_of(hook.settings, now=datetime.now(UTC)).questions
     assert [one.why for one in asked] == ["return"]
+
+
+def test_g22_a_kill_switch_set_between_two_returns_keeps_the_second_node(
+    world: ProgramWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = world.write()
+    world.publish({"n1": 0.9, "n2": 0.9})
+    one(settings)
+    assert world.drained == ["n1", "n2"]
+    for node in world.drained:
+        world.ask("undrain", node=node, boot_id=BOOT)
+    update = world.slurm._update
+
+    def returned_and_stopped(*order: Any) -> tuple[int, str, str]:
+        settings.kill_switch.touch()
+        return update(*order)
+
+    monkeypatch.setattr(world.slurm, "_update", returned_and_stopped)
+    one(settings)
+    assert world.drained == ["n2"]
+
+
+def test_a_check_whose_node_is_no_longer_held_does_not_keep_the_lease(
+    world: ProgramWorld,
+) -> None:
+    settings = checked_by(world, "sleep", "0.2")
+    world.publish({"n1": 0.9})
+    one(world.write())
+    world.ask("repaired", node="n1", boot_id=BOOT)
+    lease = open_leadership(settings)
+    checks = CheckRunner(clock=utc_now, environment={"PATH": os.environ["PATH"]})
+    with checks, opened(settings, checks=checks) as hook:
+        run_round(hook, leadership=lease)
+        assert checks.running == {"n1"}
+        world.slurm.nodes["n1"].flags = frozenset()
+        run_round(hook, leadership=lease)
+        while not all(one.done() for one in checks._running.values()):
+            time.sleep(0.05)
+        run_round(hook, leadership=lease)
+    assert lease.token is None
+    assert open_leadership(settings).take()
+
+
+def test_a_single_round_keeps_its_lease_while_its_check_runs(
+    world: ProgramWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = checked_by(world, "sleep", "0.5")
+    world.publish({"n1": 0.9})
+    one(world.write())
+    world.ask("repaired", node="n1", boot_id=BOOT)
+    kept: list[str | None] = []
+    finished = CheckRunner.finished
+
+    def noted(self: CheckRunner, *, wait_s: float = 0.0) -> tuple[CheckResult, ...]:
+        if wait_s:  # the wait for the check, after the round
+            monkeypatch.setattr(Leadership, "fence", lambda lease: kept.append(fence(lease)))
+        return finished(self, wait_s=min(wait_s, 0.1))
+
+    fence = Leadership.fence
+    monkeypatch.setattr(CheckRunner, "finished", noted)
+    one(settings)
+    assert set(kept) == {None}
+
+
+@pytest.mark.parametrize(
+    ("command", "said"), [(None, "returns.check is not set"), (("sh", "-c", "exit 255"), "255")]
+)
+def test_a_check_that_cannot_be_had_is_a_persons(
+    world: ProgramWorld, command: tuple[str, ...] | None, said: str
+) -> None:
+    settings = world.write() if command is None else checked_by(world, *command)
+    world.publish({"n1": 0.9})
+    one(settings)
+    world.ask("repaired", node="n1", boot_id=BOOT)
+    one(settings)
+    made = one(settings)
+    assert said in made.messages[0]
+    assert "forewarn remediate undrain n1" in made.messages[0]
+    asked = status_of(settings, now=datetime.now(UTC)).questions
+    assert [question.why for question in asked] == ["check"]

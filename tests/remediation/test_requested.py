@@ -105,6 +105,12 @@ def test_g26_an_approval_is_spent_by_whatever_may_have_been_done(people, status,
     assert ("a" in people.counts().approvals) == is_left
 
 
+def test_g26_a_clock_that_went_back_lets_no_approval_count_twice(people):
+    people.ask("approve", taken=NOW)
+    people.act("done", at=NOW - 60 * MINUTE)
+    assert "a" not in people.counts().approvals
+
+
 def test_g26_a_new_approval_after_an_act_counts(people):
     people.act("done", at=NOW)
     people.ask("approve", at=NOW + MINUTE, taken=NOW + MINUTE)

@@ -87,3 +87,14 @@ def test_g13_only_what_surely_changed_nothing_counts_as_refused(code, err, is_re
 def test_a_question_without_answer_is_an_error_that_names_it():
     with pytest.raises(SourceError, match="`sh -c exit 4` ended with code 4: .no message"):
         ask(LocalRunner(), ["sh", "-c", "exit 4"], timeout_s=5)
+
+
+def test_a_late_command_that_may_not_be_killed_is_an_answer_too(monkeypatch):
+    """As behind sudo, whose process is root's."""
+
+    def refused(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.killpg", refused)
+    monkeypatch.setattr("subprocess.Popen.kill", refused)
+    assert LocalRunner().run(["sleep", "0.4"], timeout_s=0.1).code is None

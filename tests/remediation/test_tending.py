@@ -7,6 +7,7 @@ import pytest
 
 from remediation.actuators.protocol import FakeActuator, Outcome
 from remediation.cluster import JobView
+from remediation.journal import acknowledge
 from remediation.site import Drains
 
 
@@ -167,3 +168,41 @@ def test_g15_a_drain_that_goes_on_for_too_long_is_stuck(kit):
     assert any("a:" in text for text in later(world, hours=2).messages)
     assert whys(world, "escalation") == ["stuck"]
     assert world.actuator.calls == 1
+
+
+def test_g19_a_notice_that_cannot_be_ended_is_a_persons_and_not_forgotten(kit):
+    class Refuses(FakeActuator):
+        def end_notice(self, order):
+            return Outcome(status="not_done", detail="squeue gave no answer")
+
+    world = world_of(kit)
+    world.run()
+    world.actuator = Refuses(world.cluster)
+    made = [later(world, minutes=45) for _ in range(5)]
+    assert [bool(run.messages) for run in made] == [False, False, True, True, True]
+    assert "3 tries to end it came to nothing: jobs 7 run on" in made[-1].messages[0]
+    assert whys(world, "escalation") == ["notice"]
+
+
+def test_a_round_that_may_not_act_spends_no_tries(kit):
+    world = world_of(kit)
+    world.run()
+    world.now += timedelta(hours=1)
+    for _ in range(4):
+        world.next_tick({"a": 0.1}, may_act=lambda: "told to end")
+    assert [e for e in world.ledger.entries(kinds=("intent",)) if "step" in e.body] == []
+    later(world)
+    assert world.cluster.read().jobs == ()
+
+
+def test_a_node_that_is_gone_is_held_until_a_person_says_that_it_does_not_come_back(kit):
+    world = world_of(kit, may=False)
+    world.run()
+    state = world.cluster.state
+    world.cluster.state = replace(state, nodes=state.nodes[1:], jobs=())
+    assert any("no longer knows it" in text for text in later(world).messages)
+    assert whys(world, "released") == []
+    (question,) = world.ledger.entries(kinds=("escalation",))
+    acknowledge(world.ledger, question.key, actor="eve", at=world.now)
+    assert later(world).messages == ()
+    assert whys(world, "released") == ["gone"]

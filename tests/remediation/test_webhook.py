@@ -1,7 +1,7 @@
 import http.server
 import json
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import pytest
@@ -107,7 +107,7 @@ class TestOrders:
 
     def test_a_later_attempt_and_another_verb_are_other_orders(self):
         receiver = Receiver()
-        receiver.actuator(attempt_of=lambda order: 2).drain(order())
+        receiver.actuator().drain(replace(order(), attempt=2))
         receiver.actuator().cordon(order("cordon"))
         receiver.actuator(HELD).undrain(order(node=HELD))
         keys = [headers["Idempotency-Key"].removeprefix("a" * 16) for headers in receiver.headers]
