@@ -16,7 +16,7 @@ from remediation.actuators.protocol import Actuator, Order, Outcome
 from remediation.checks import CheckRunner
 from remediation.cluster import ClusterState, NodeView
 from remediation.guards import Guard
-from remediation.hook import HookRun, run_once
+from remediation.hook import HookRun, run_once, stopped_by_clock
 from remediation.hook_settings import HookSettings
 from remediation.inbox_site import Inbox
 from remediation.journal import Clock, Journal
@@ -363,6 +363,7 @@ def _see_to_returns(
     returned: tuple[str, ...] = ()
     journal = Journal(hook.ledger, hook.name, hook.clock)
     note_checks(results, view, journal=journal)
+    site = stopped_by_clock(site, journal=Journal(hook.ledger, hook.name, hook.clock))
     if stopped_by(site) is None:
         returns = Returns(
             view=view,

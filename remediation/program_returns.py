@@ -14,10 +14,10 @@ from remediation.checks import CheckResult, CheckRunner
 from remediation.cluster import ClusterState, NodeView
 from remediation.journal import Journal
 from remediation.lease import Fence
-from remediation.ledger import NewEntry, time_text
+from remediation.ledger import Ledger, NewEntry, time_text
 from remediation.ledger_view import Held, LedgerView
 from remediation.process_settings import ReturnSettings
-from remediation.requested import Requested
+from remediation.requested import Cause, Requested
 from remediation.returning import Record, Return, check_body, last_checks, may_return, offences_of
 from remediation.tending import MOST_TRIES, take_step
 
@@ -122,8 +122,16 @@ def return_nodes(
             journal.escalate(f"repair:{held.intent_key}", why="repair", text=text, node=name)
         elif found.needs_check and _is_empty(returns, held, name):  # it would compete with jobs
             _tell_of_check(held, node, found, past.get(name), returns, journal=journal)
-            _begin_check(node, returns, checks)
+            if _unknown_checks(held, returns.requested.causes.get(name), ledger) < MOST_TRIES:
+                _begin_check(node, returns, checks)
     return tuple(back)
+
+
+def _unknown_checks(held: Held, cause: Cause | None, ledger: Ledger) -> int:
+    """Checks of a hold that gave no answer since its cause was last settled."""
+    entries = ledger.entries(kinds=("checked",), since=cause.at if cause else held.since)
+    own = [one.body for one in entries if one.body["intent"] == held.intent_key]
+    return sum(body["status"] == "unknown" for body in own)
 
 
 def _is_empty(returns: Returns, held: Held, name: str) -> bool:

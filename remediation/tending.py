@@ -25,8 +25,9 @@ def tend(
 ) -> None:
     """Looks after every node that the ledger says we hold; whatever one does, the next is seen to.
 
-    A notice that is over is ended in the first run after it. A drain past its bound is told to a
-    person once and, where the site says so, the node is given back before anything else.
+    A notice that is over is ended in the first run after it, and a drain that left something goes
+    on. One past its bound is told to a person, also while action is stopped, and where the site
+    says so the node is given back; else it still goes on, for what keeps it may yet leave.
 
     Args:
         view: How things stand.
@@ -37,8 +38,7 @@ def tend(
     """
     now = journal.clock()
     for name, held in sorted(view.held.items()):
-        if stopped_by(site) is not None:
-            return
+        may_act = stopped_by(site) is None
         node = state.by_name.get(name)
         if node is None or name in view.ambiguous:
             continue
@@ -55,12 +55,14 @@ def tend(
             progress = replace(progress, stage="stuck", text=f"stuck: not emptied, {waited}")
         is_over = now - held.since >= timedelta(minutes=site.costs.notice_minutes)
         has_ended = "done" in view.steps.get((held.intent_key, "end_notice"), ())
+        if progress.stage == "stuck":
+            _tell_stuck(held, node, progress, journal=journal)
+        if not may_act:
+            continue
         if progress.jobs and held.action == NOTICE and is_over and not has_ended:
             _end_notice(held, node, progress, state, view, actuator=actuator, journal=journal)
-        elif progress.stage == "stuck":
-            _give_up(
-                held, node, progress, state, view, actuator=actuator, journal=journal, site=site
-            )
+        elif progress.stage == "stuck" and site.drains.is_stuck_returned:
+            _give_up(held, node, state, view, actuator=actuator, journal=journal)
         elif is_unfinished and node.owner == "forewarn":
             take_step("carry_on", held, node, state, view, actuator=actuator, journal=journal)
 
@@ -91,21 +93,20 @@ def _jobs(progress: Progress) -> str:
     return f"jobs {', '.join(progress.jobs[:5])}" if progress.jobs else "no job of the scheduler"
 
 
+def _tell_stuck(held: Held, node: NodeView, progress: Progress, *, journal: Journal) -> None:
+    text = f"{node.name}: {progress.text}: {_jobs(progress)}"
+    journal.escalate(f"stuck:{held.intent_key}", why="stuck", text=text, node=node.name)
+
+
 def _give_up(
     held: Held,
     node: NodeView,
-    progress: Progress,
     state: ClusterState,
     view: LedgerView,
     *,
     actuator: Actuator,
     journal: Journal,
-    site: Site,
 ) -> None:
-    text = f"{node.name}: {progress.text}: {_jobs(progress)}"
-    journal.escalate(f"stuck:{held.intent_key}", why="stuck", text=text, node=node.name)
-    if not site.drains.is_stuck_returned:
-        return
     outcome = take_step("return", held, node, state, view, actuator=actuator, journal=journal)
     if outcome is not None and outcome.status == "done":
         journal.released(held.intent_key, node=node.name, why="returned")

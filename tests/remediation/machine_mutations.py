@@ -181,7 +181,7 @@ MUTATIONS: dict[str, Mutation] = {
 } | {
     "skips the re-read": Mutation(_skip_re_read),
     "believes a clock that went back": Mutation(
-        lambda p: p(hook, "_stopped_by_clock", lambda site, *, journal: site)
+        lambda p: p(hook, "stopped_by_clock", lambda site, *, journal: site)
     ),
     "acts before the intent": Mutation(_act_before_intent),
     "caps forget held nodes": Mutation(_forget_held),

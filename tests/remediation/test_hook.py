@@ -15,7 +15,7 @@ from remediation.journal import acknowledge
 from remediation.ledger import LedgerError
 from remediation.reasons import parse_reason
 from remediation.score_source import FakeScoreSource
-from remediation.site import Burst, Caps, LevelRule, Site
+from remediation.site import Burst, Caps, Drains, LevelRule, Site
 from remediation.site import Warning as Alerting
 
 
@@ -503,3 +503,29 @@ def test_the_hook_loads_no_model_library_and_no_orchestrator():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_clock_that_was_ahead_stops_nothing_once_a_person_has_said_so(kit):
+    world = kit.world({"a": 0.9})
+    now = world.now
+    world.now = now + timedelta(days=365)
+    world.next_tick({"a": 0.1})
+    world.now = now
+    assert any("the clock shows" in text for text in world.next_tick({"a": 0.9}).messages)
+    assert world.acted_on == []
+    (key,) = {
+        e.key for e in world.ledger.entries(kinds=("escalation",)) if e.body["why"] == "clock"
+    }
+    acknowledge(world.ledger, key, actor="eve", at=world.now)
+    world.next_tick({"a": 0.9})
+    assert world.acted_on == ["a"]
+
+
+def test_a_stuck_drain_is_told_also_while_action_is_stopped(kit):
+    job = JobView(job_id="7", nodes=("a",), n_gpus=8, remaining_h=0.2, is_requeue_allowed=False)
+    site = kit.site(drains=Drains(longest_hours=1))
+    world = kit.world({"a": 0.99}, nodes=(kit.node("a"), kit.node("b")), jobs=(job,), site=site)
+    world.run()
+    world.site = world.site.model_copy(update={"is_stopped": True})
+    world.now += timedelta(hours=2)
+    assert any("stuck" in text for text in world.next_tick({"a": 0.1}).messages)

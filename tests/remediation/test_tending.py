@@ -167,7 +167,7 @@ def test_g15_a_drain_that_goes_on_for_too_long_is_stuck(kit):
     world.run()
     assert any("a:" in text for text in later(world, hours=2).messages)
     assert whys(world, "escalation") == ["stuck"]
-    assert world.actuator.calls == 1
+    assert world.actuator.calls == 2
 
 
 def test_g19_a_notice_that_cannot_be_ended_is_a_persons_and_not_forgotten(kit):
