@@ -16,7 +16,7 @@ from remediation.actuators.protocol import Actuator, Order, Outcome
 from remediation.checks import CheckRunner
 from remediation.cluster import ClusterState, NodeView
 from remediation.guards import Guard
-from remediation.hook import HookRun, run_once, stopped_by_clock
+from remediation.hook import HookRun, run_once
 from remediation.hook_settings import HookSettings
 from remediation.inbox_site import Inbox
 from remediation.journal import Clock, Journal
@@ -38,6 +38,7 @@ from remediation.recovery import check_chain
 from remediation.requested import Requested
 from remediation.score_source import PublishedScores, ScoreSource
 from remediation.site import Site
+from remediation.wrong_clock import stopped_by_clock
 
 DONE: Final = 0
 NEEDS_A_PERSON: Final = 1

@@ -122,8 +122,7 @@ def return_nodes(
             journal.escalate(f"repair:{held.intent_key}", why="repair", text=text, node=name)
         elif found.needs_check and _is_empty(returns, held, name):  # it would compete with jobs
             _tell_of_check(held, node, found, past.get(name), returns, journal=journal)
-            if _unknown_checks(held, returns.requested.causes.get(name), ledger) < MOST_TRIES:
-                _begin_check(node, returns, checks)
+            _begin_check(held, node, returns, ledger, checks)
     return tuple(back)
 
 
@@ -168,7 +167,12 @@ def _stop_check(name: str, checks: CheckRunner | None) -> None:
         checks.keep(checks.running - {name})
 
 
-def _begin_check(node: NodeView, returns: Returns, checks: CheckRunner | None) -> None:
+def _begin_check(
+    held: Held, node: NodeView, returns: Returns, ledger: Ledger, checks: CheckRunner | None
+) -> None:
+    cause = returns.requested.causes.get(node.name)
+    if _unknown_checks(held, cause, ledger) >= MOST_TRIES:
+        return  # a person was told of the first, and settles the cause anew
     if checks is not None and returns.settings.check is not None:
         checks.start(returns.settings.check, node=node.name, boot_id=node.boot_id)
 
