@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 
 import polars as pl
@@ -49,12 +50,19 @@ class Box(slurm_cluster.SlurmCluster):
             conf.write("SlurmdTimeout=5\n")
 
     def kill_slurmd(self, node: str) -> None:
-        daemons = [daemon for name, daemon in self._daemons if name == "slurmd"]
-        daemons[self.nodes.index(node)].kill()
-        daemons[self.nodes.index(node)].wait()
+        first = [daemon for name, daemon in self._daemons if name == "slurmd"]
+        daemon = self._restarted.get(node, first[self.nodes.index(node)])
+        daemon.kill()
+        daemon.wait()
 
     def start_slurmd(self, node: str) -> None:
         self._start("slurmd", "-D", "-N", node, "-f", str(self.folder / "slurm.conf"))
+        self._restarted[node] = self._daemons[-1][1]
+
+    @cached_property
+    def _restarted(self):
+        """The slurmd of each node that was started again; the first ones are dead by then."""
+        return {}
 
     @property
     def runner(self) -> LocalRunner:
