@@ -1,15 +1,21 @@
-"""The whole hook on a fake Slurm and a fake Kubernetes, dying at any step; no assertion but one.
+"""The whole hook with every actuator on a fake cluster, dying at any step; no assertion but one.
 
 The actuators' own faults are in `test_slurm_actuator` and `test_kubernetes_faults`.
 """
 
+import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from remediation.actuators.dry_run import DryRunActuator
+from remediation.actuators.exchange import Answer, Waits
 from remediation.actuators.slurm import SlurmActuator
 from remediation.actuators.slurm_state import SlurmCluster
+from remediation.actuators.webhook import WebhookActuator
+from remediation.actuators.webhook_signature import SigningKey, verify
+from remediation.cluster import ClusterState, FakeCluster, NodeView
 from remediation.hook import HookRun, run_once
 from remediation.ledger import MemoryLedger
 from remediation.reasons import is_ours
@@ -173,6 +179,66 @@ class Kubernetes(Runs):
             for one in Bench(api=self.bench.api).cluster.read().nodes
             if one.owner == "forewarn"
         }
+
+
+class Webhook(Runs):
+    """Three nodes and a site's own automation; each look and each order is a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nodes = tuple(
+            NodeView(name=name, state="up", boot_id="b1", rack=f"rack-{name}", n_gpus=8)
+            for name in (*SCORES, "idle")
+        )
+        self.fake = FakeCluster(ClusterState(as_of=START, nodes=nodes))
+        self.known: dict[str, str] = {}
+        cluster, site = Fused(self.fake, "read"), Fused(self, "post")
+        self.parts = (cluster, site)
+        self.cluster = cluster
+        self.actuator = WebhookActuator(
+            post=site.post,
+            key=SigningKey(b"k" * 32),
+            cluster=cluster,  # type: ignore[arg-type]
+            waits=Waits(sleep=lambda _: None, now=lambda: self.now),
+        )
+
+    def post(self, headers: Mapping[str, str], body: bytes) -> Answer:
+        """Acts once per idempotency key, as receivers are asked to."""
+        key = verify([SigningKey(b"k" * 32)], headers, body, now=self.now)
+        if key not in self.known:
+            order = json.loads(body)
+            self.known[key] = order["node"]
+            self.fake.set_node(
+                order["node"], state="drain", reason=order["reason"], actor="automation"
+            )
+        return Answer(200, json.dumps({"id": key, "status": "done"}).encode())
+
+    @property
+    def holds(self) -> Counter[str]:
+        return Counter(self.known.values())
+
+    @property
+    def held(self) -> set[str]:
+        return {one.name for one in self.fake.read().nodes if one.owner == "forewarn"}
+
+
+class DryRun(Slurm):
+    """The dry run on the same Slurm: what it would do counts, and nothing may be done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actuator = DryRunActuator(self.cluster)
+
+    @property
+    def holds(self) -> Counter[str]:
+        assert not self.slurm.effects
+        results = [one for one in self.books.entries() if one.kind == "result"]
+        return Counter(str(one.node) for one in results if one.body["status"] == "would_do")
+
+    def check_nothing_lost(self, messages: tuple[str, ...]) -> None:
+        del messages
+        assert self.books.verify().is_whole
+        assert set(self.holds) == {"n1", "n2"}
 
 
 def steps_of_a_run(make: Callable[[], Runs]) -> int:

@@ -11,7 +11,14 @@ from remediation.actuators.protocol import FakeActuator
 from remediation.cluster import JobView
 from remediation.journal import acknowledge
 from remediation.site import Caps
-from tests.remediation.machine_crash import Fuse, Kubernetes, Slurm, steps_of_a_run
+from tests.remediation.machine_crash import (
+    DryRun,
+    Fuse,
+    Kubernetes,
+    Slurm,
+    Webhook,
+    steps_of_a_run,
+)
 from tests.remediation.machine_mutations import EQUIVALENT, MUTATIONS, hunt
 from tests.remediation.machine_rules import RULES
 from tests.remediation.machine_walk import said, shrink, soak
@@ -69,7 +76,7 @@ def test_a_violation_is_shrunk_to_few_steps(monkeypatch):
 
 
 @pytest.mark.parametrize("is_after", [False, True])
-@pytest.mark.parametrize("make", [Slurm, Kubernetes])
+@pytest.mark.parametrize("make", [Slurm, Kubernetes, Webhook, DryRun])
 def test_g13_a_crash_at_any_command_of_a_whole_run_acts_on_nothing_twice(make, is_after):
     n_steps = steps_of_a_run(make)
     assert n_steps > 15
