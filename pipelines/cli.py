@@ -158,19 +158,18 @@ def fleet(
     """Write a synthetic fleet in the raw formats of real sources."""
     from simulation.writers.raw import simulate_to
 
-    typer.echo(
-        simulate_to(
-            out,
-            truth_dir=truth,
-            regime=regime,
-            nodes=nodes,
-            days=days,
-            scrape_s=scrape_s,
-            seed=seed,
-            workers=workers,
-            telemetry=telemetry,
-        )
+    said = simulate_to(
+        out,
+        truth_dir=truth,
+        regime=regime,
+        nodes=nodes,
+        days=days,
+        scrape_s=scrape_s,
+        seed=seed,
+        workers=workers,
+        telemetry=telemetry,
     )
+    typer.echo(plain(said))
 
 
 @simulate.command("report")
