@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -18,6 +18,8 @@ from typing import Self
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue")
 ACCOUNTING = ("slurmdbd", "sacct", "sacctmgr", "mariadbd", "mariadb-install-db")
 CLUSTER = "forewarn"
+PATIENCE_S = 120.0  # a loaded machine is slow; waiting costs nothing where it is not
+LOG_LINES = 15
 
 
 def why_not(programs: Iterable[str] = PROGRAMS) -> str | None:
@@ -31,15 +33,23 @@ def why_not(programs: Iterable[str] = PROGRAMS) -> str | None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago."""
+    """Ports that were free a moment ago, and that no client is given as its own.
+
+    A daemon that is started again must find its port free: the kernel hands out the ports from
+    32768 on to whoever connects, and Slurm's daemons connect to each other all the time.
+    """
+    found: list[int] = []
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+        while len(found) < count:
+            port = 10_000 + secrets.randbelow(22_000)
+            one = stack.enter_context(socket.socket())
+            with suppress(OSError):
+                one.bind(("127.0.0.1", port))
+                found.append(port)
+    return found
 
 
-def wait_until(is_so: Callable[[], bool], what: str, *, seconds: float = 30.0) -> None:
+def wait_until(is_so: Callable[[], bool], what: str, *, seconds: float = PATIENCE_S) -> None:
     """Asks again and again; fails with `what` when the time is over."""
     end = time.monotonic() + seconds
     while not is_so():
@@ -135,9 +145,25 @@ class SlurmCluster:
         told = [f"reason={reason}"] if reason else []
         self.do("scontrol", "update", f"nodename={node}", f"state={state}", *told)
 
-    def wait_for(self, job: str, *states: str, seconds: float = 40.0) -> None:
+    def wait_for(self, job: str, *states: str) -> None:
         """Waits until a job has one of the states."""
-        wait_until(lambda: self.job_state(job) in states, f"job {job} {states}", seconds=seconds)
+        self.wait_until(lambda: self.job_state(job) in states, f"job {job} {states}")
+
+    def wait_until(self, is_so: Callable[[], bool], what: str) -> None:
+        """Asks again and again; fails with `what` and the end of every log."""
+        try:
+            wait_until(is_so, what)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}\n{self.shown()}") from None
+
+    def shown(self) -> str:
+        """Nodes, jobs and the end of every log: what a failed wait is explained by."""
+        asked = [("sinfo", "--Node", "--long"), ("squeue", "--states=all")]
+        parts = [f"== {' '.join(argv)}\n{self.tell(*argv)}" for argv in asked]
+        for log in sorted((self.folder / "log").glob("*")):
+            lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:]
+            parts.append(f"== {log.name}\n" + "\n".join(lines))
+        return "\n".join(parts)
 
     def _boot(self) -> None:
         for name in ("munge", "state", "log", "run", "spool", "dev"):
@@ -184,7 +210,7 @@ class SlurmCluster:
                     raise RuntimeError(f"{name} ended with {daemon.returncode} before {what}")
             return is_so()
 
-        wait_until(check, what, seconds=40)
+        self.wait_until(check, what)
 
     def _write_files(self, controller: int, database: int, ports: Sequence[int]) -> None:
         here = self.folder

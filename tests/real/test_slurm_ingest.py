@@ -19,7 +19,7 @@ from pipelines.sources.slurm.sacct import parse_sacct
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from slurm_cluster import ACCOUNTING, PROGRAMS, SlurmCluster, wait_until, why_not
+from slurm_cluster import ACCOUNTING, PROGRAMS, SlurmCluster, why_not
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -88,7 +88,7 @@ def test_a_drained_node_and_a_lost_one_are_seen_as_they_were(cluster):
     cluster.wait_for(job, "NODE_FAIL")
     lost = pull(cluster, NO_DATABASE)
     cluster.set_node("gpu001", "resume")
-    wait_until(lambda: cluster.node_state("gpu001") == "idle", "gpu001 is back")
+    cluster.wait_until(lambda: cluster.node_state("gpu001") == "idle", "gpu001 is back")
     back = pull(cluster, NO_DATABASE)
     whole = joined(before, draining, lost, back)
     assert intervals(whole, "gpu001") == [
@@ -120,7 +120,7 @@ def test_a_drained_node_and_a_lost_one_are_seen_as_they_were(cluster):
             ("NODE_FAIL", "hardware", 0, 8, ["gpu000"])
         ]
     cluster.set_node("gpu000", "resume")
-    wait_until(lambda: cluster.node_state("gpu000") == "idle", "gpu000 is back")
+    cluster.wait_until(lambda: cluster.node_state("gpu000") == "idle", "gpu000 is back")
 
 
 def test_text_and_json_of_the_nodes_agree(cluster):
@@ -191,7 +191,9 @@ def test_accounting_tells_the_story_of_every_job(accounted):
     cluster.set_node("gpu001", "resume")
     cluster.set_node("gpu002", "resume")
     for job in jobs.values():
-        wait_until(lambda j=job: not cluster.tell("squeue", "-h", "-j", j, "-t", "PD,R,CG"), job)
+        cluster.wait_until(
+            lambda j=job: not cluster.tell("squeue", "-h", "-j", j, "-t", "PD,R,CG"), job
+        )
     # Slurm lets a job whose node failed wait two minutes; the second attempt is begun at once.
     cluster.do("scontrol", "update", f"jobid={again}", "starttime=now")
     cluster.wait_for(again, "RUNNING")
@@ -201,7 +203,7 @@ def test_accounting_tells_the_story_of_every_job(accounted):
         lines = sacct(cluster, "-X", "-n", "-P", "--format=JobID,State").decode().splitlines()
         return len(lines) >= 8 and not any("RUNNING" in x or "PENDING" in x for x in lines)
 
-    wait_until(is_told, "the accounting knows every end", seconds=60)
+    cluster.wait_until(is_told, "the accounting knows every end")
     whole = joined(early, pull(cluster))
 
     assert attempts(whole, jobs["good"])[0][:4] == ("COMPLETED", None, 0, 2)
@@ -227,10 +229,9 @@ def test_accounting_tells_the_story_of_every_job(accounted):
 def test_text_and_json_of_the_accounting_agree(accounted):
     columns = "JobID,JobName,User,Partition,State,ExitCode,Submit,Start,End,NodeList,AllocTRES"
     job = accounted.submit("srun true", "--gres=gpu:h100:1", "--job-name=agree")
-    wait_until(
+    accounted.wait_until(
         lambda: "COMPLETED" in sacct(accounted, "-X", "-n", "-j", job, "-o", "State").decode(),
         "the job is accounted for",
-        seconds=60,
     )
     text = parse_sacct(
         sacct(accounted, "-P", f"--format={columns}") + b"\n",

@@ -26,7 +26,7 @@ from simulation.writers.truth_tables import read_truth
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from slurm_cluster import wait_until, why_not
+from slurm_cluster import why_not
 from test_slurm_hook import Box
 
 pytestmark = [
@@ -37,9 +37,17 @@ pytestmark = [
 
 
 @pytest.fixture
-def box(tmp_path):
+def settings(tmp_path):
+    """The whole flow on the sample fleet."""
     if reason := why_not():
         pytest.skip(reason)
+    run_demo(tmp_path / "demo", say=lambda _: None)
+    return load_settings(tmp_path / "demo" / "forewarn.yaml")
+
+
+@pytest.fixture
+def box(settings, tmp_path):
+    """Booted after the flow, which takes every core for minutes."""
     with Box(tmp_path / "slurm") as cluster:
         yield cluster
 
@@ -82,9 +90,7 @@ def published(settings: Settings, node: str, as_of: datetime, *, now: datetime) 
     )
 
 
-def test_telemetry_of_a_failing_node_leads_to_its_drain_before_it_fails(box, tmp_path):
-    run_demo(tmp_path / "demo", say=lambda _: None)
-    settings = load_settings(tmp_path / "demo" / "forewarn.yaml")
+def test_telemetry_of_a_failing_node_leads_to_its_drain_before_it_fails(settings, box, tmp_path):
     node, as_of = failing_node(settings)
     scores = published(settings, node, as_of, now=datetime.now(UTC))
     threshold = scores.node_scores.filter(pl.col("entity_id") == "gpu001")["score"][0]
@@ -111,15 +117,15 @@ def test_telemetry_of_a_failing_node_leads_to_its_drain_before_it_fails(box, tmp
         held = box.read().by_name["gpu001"]
         assert held.state == "drain"
         assert parse_reason(held.reason).model_version == scores.model_versions[24]
-        wait_until(lambda: box.stage("gpu001") == "drained", "no job is on it")
+        box.wait_until(lambda: box.stage("gpu001") == "drained", "no job is on it")
 
         box.kill_slurmd("gpu001")  # now it fails, with nothing on it
-        wait_until(lambda: box.stage("gpu001") == "down", "it is given up", seconds=90)
+        box.wait_until(lambda: box.stage("gpu001") == "down", "it is given up")
         assert box.job_state(big) == "RUNNING"
 
         box.start_slurmd("gpu001")  # repaired; the operator brings it back
         box.set_node("gpu001", "idle")
-        wait_until(lambda: box.read().by_name["gpu001"].state == "up", "it is back", seconds=60)
+        box.wait_until(lambda: box.read().by_name["gpu001"].state == "up", "it is back")
         calm = scores.node_scores.with_columns(score=pl.lit(0.01))
         run(replace(scores, node_scores=calm))
         kinds = [entry.kind for entry in ledger.entries()]
