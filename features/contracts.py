@@ -145,55 +145,80 @@ class TableContract:
         rejects: list[dict[str, object]] = []
         # A table may have many columns that a source does not fill: null breaks but one rule.
         has_values = {s.name for s in frame if s.null_count() < frame.height}
-        rules = [
-            (rule, is_bad)
-            for name, is_about_null, rule, is_bad in self._rules
-            if is_about_null or name in has_values
-        ]
+        rules = [rule for rule in self._rules if rule.is_about_null or rule.column in has_values]
         # One pass tells which rules are broken at all: nearly always none is.
-        is_broken = frame.select(
-            is_bad.any().alias(str(i)) for i, (_, is_bad) in enumerate(rules)
-        ).row(0)
-        for (rule, is_bad), broken in zip(rules, is_broken, strict=True):
+        is_broken = frame.select(rule.is_any_bad.alias(str(i)) for i, rule in enumerate(rules)).row(
+            0
+        )
+        for rule, broken in zip(rules, is_broken, strict=True):
             if not broken:
                 continue
+            is_bad = rule.is_bad.fill_null(value=False)
             bad = frame.filter(is_bad)
             if bad.is_empty():
                 continue
             rejects.append(
-                {"rule": rule, "count": bad.height, "example": str(bad.row(0, named=True))}
+                {"rule": rule.words, "count": bad.height, "example": str(bad.row(0, named=True))}
             )
             frame = frame.filter(~is_bad)
-        if self.key:
+        if self.key and not _is_ascending(frame, self.key):
             is_repeat = ~pl.struct(self.key).is_first_distinct()
             repeats = frame.filter(is_repeat)
             if not repeats.is_empty():
                 example = str(repeats.select(self.key).row(0, named=True))
-                rule = f"duplicate key ({', '.join(self.key)})"
-                rejects.append({"rule": rule, "count": repeats.height, "example": example})
+                words = f"duplicate key ({', '.join(self.key)})"
+                rejects.append({"rule": words, "count": repeats.height, "example": example})
                 frame = frame.filter(~is_repeat)
         return Enforced(frame, pl.DataFrame(rejects, schema=REJECT_SCHEMA))
 
     @cached_property
-    def _rules(self) -> list[tuple[str, bool, str, pl.Expr]]:
-        """Column, whether null breaks the rule, the rule in words, true where it is broken."""
-        return [
-            (column.name, is_about_null, rule, is_bad.fill_null(value=False))
-            for column in self.columns
-            for is_about_null, rule, is_bad in _rules_of(column)
-        ]
+    def _rules(self) -> tuple["_Rule", ...]:
+        return tuple(rule for column in self.columns for rule in _rules_of(column))
 
 
-def _rules_of(column: Column) -> Iterator[tuple[bool, str, pl.Expr]]:
-    value = pl.col(column.name)
+@dataclass(frozen=True, eq=False)
+class _Rule:
+    """What a column must hold.
+
+    Attributes:
+        column: Its name.
+        words: The rule as it is broken.
+        is_bad: True in rows that break it; null: not broken.
+        is_any_bad: Whether any row does, without telling which: cheaper than `is_bad.any()`.
+        is_about_null: Whether null breaks it.
+    """
+
+    column: str
+    words: str
+    is_bad: pl.Expr
+    is_any_bad: pl.Expr
+    is_about_null: bool = False
+
+
+def _rules_of(column: Column) -> Iterator[_Rule]:
+    name, value, is_float = column.name, pl.col(column.name), column.dtype.is_float()
     if not column.nullable:
-        yield True, f"{column.name} is null", value.is_null()
-    if column.dtype.is_float() and column.must_be_finite:
-        yield False, f"{column.name} is not finite", ~value.is_finite()
+        has_null = value.null_count() > 0
+        yield _Rule(name, f"{name} is null", value.is_null(), has_null, is_about_null=True)
+    if is_float and column.must_be_finite:
+        is_bad = ~value.is_finite()
+        yield _Rule(name, f"{name} is not finite", is_bad, is_bad.any())
     if column.minimum is not None:
-        yield False, f"{column.name} < {column.minimum:g}", value < column.minimum
+        is_any = value.min() < column.minimum
+        yield _Rule(name, f"{name} < {column.minimum:g}", value < column.minimum, is_any)
     if column.maximum is not None:
-        yield False, f"{column.name} > {column.maximum:g}", value > column.maximum
+        # In comparisons NaN is greater than every number; `max` alone would pass it over.
+        is_any = (value.nan_max() if is_float else value.max()) > column.maximum
+        yield _Rule(name, f"{name} > {column.maximum:g}", value > column.maximum, is_any)
     if column.values is not None:
-        allowed = "|".join(column.values)
-        yield False, f"{column.name} not in {allowed}", ~value.is_in(column.values)
+        is_bad = ~value.is_in(column.values)
+        yield _Rule(name, f"{name} not in {'|'.join(column.values)}", is_bad, is_bad.any())
+
+
+def _is_ascending(frame: pl.DataFrame, key: tuple[str, ...]) -> bool:
+    """Whether every row's key is greater than the one before: then no two are the same."""
+    is_greater = pl.lit(value=False)
+    for name in reversed(key):
+        value, before = pl.col(name), pl.col(name).shift()
+        is_greater = (value > before) | ((value == before) & is_greater)
+    return bool(frame.select(is_greater.slice(1).fill_null(value=False).all()).item())

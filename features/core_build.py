@@ -6,13 +6,16 @@ How raw records are read is in `pipelines.sources`; incidents are built in `feat
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from features.contracts import REJECT_SCHEMA, TableContract
 from features.job_attempts import job_attempts, step_causes
 from features.node_intervals import node_intervals
+from features.packing import floor_to_ms, to_resolution
 from features.scheduler_states import job_cause, node_state
 from features.tables import (
     CORE_GPU_TELEMETRY,
@@ -20,7 +23,6 @@ from features.tables import (
     CORE_JOBS,
     CORE_NODE_STATES,
 )
-from features.telemetry_metrics import METRICS
 
 REPEAT_GAP: Final = timedelta(seconds=5)
 """Repeats of a health event within this time are one event (and one Xid chain)."""
@@ -53,7 +55,7 @@ class Built:
 
 
 def build_core_telemetry(raw: pl.DataFrame, inventory: pl.DataFrame) -> Built:
-    """One row per GPU and sample.
+    """One row per GPU and millisecond, gauges on the steps of their resolution.
 
     Rows of one GPU and moment are merged: each metric takes the first known value, the sources in
     alphabetical order and each source's rows in the order given. A node that the source did not
@@ -68,28 +70,88 @@ def build_core_telemetry(raw: pl.DataFrame, inventory: pl.DataFrame) -> Built:
     """
     is_early = pl.col("ts") > pl.col("ingested_at") + CLOCK_TOLERANCE
     raw_kept, rejects = _set_aside(raw, [("ts is later than the time of reading", is_early)])
-    floats = [metric.column for metric in METRICS if metric.dtype.is_float()]
-    columns = CORE_GPU_TELEMETRY.schema.names()
-    clean = raw_kept.with_columns(pl.col(floats).fill_nan(None))
-    # Merging is slow and few rows need it: the others go past it.
-    is_repeat = pl.struct("gpu_uuid", "ts").is_duplicated()
-    repeats = clean.filter(is_repeat).sort("source", maintain_order=True)
-    merged = repeats.group_by("gpu_uuid", "ts").agg(
-        pl.col(columns[2:]).drop_nulls().first(),
-    )
-    single = pl.concat([clean.filter(~is_repeat).select(columns), merged.select(columns)])
-    has_node = pl.col("node").is_not_null()
-    homeless = single.filter(~has_node)
-    stays = inventory.select("gpu_uuid", pl.col("node").alias("stay_node"), *_VALIDITY)
-    found = _at_stay(homeless, stays, by=["gpu_uuid"])["stay_node"]
-    filled = pl.concat([single.filter(has_node), homeless.with_columns(found.alias("node"))])
+    clean = raw_kept.with_columns(floor_to_ms(pl.col("ts")))
+    merged = _merged_samples(clean)
     return _built(
         CORE_GPU_TELEMETRY,
-        filled.sort("gpu_uuid", "ts"),
+        _with_stay_nodes(merged, inventory),
         rejects=[rejects],
         n_read=raw.height,
-        n_merged=raw_kept.height - single.height,
+        n_merged=raw_kept.height - merged.height,
     )
+
+
+def _merged_samples(raw: pl.DataFrame) -> pl.DataFrame:
+    """One row per (gpu_uuid, ts) in their order, each column with the first value known.
+
+    Rows are put in order by numbers and each column is then taken once: sorting whole rows and
+    grouping them takes three to four times as long.
+    """
+    order = raw.select(
+        _rank(raw["gpu_uuid"]).alias("gpu"),
+        pl.col("ts").to_physical(),
+        _rank(raw["source"]).alias("source"),
+    ).with_row_index("row")
+    order = order.sort("gpu", "ts", "source", maintain_order=True)
+    is_first = order.select(
+        pl.col("gpu").ne_missing(pl.col("gpu").shift())
+        | pl.col("ts").ne_missing(pl.col("ts").shift())
+        | (pl.int_range(pl.len()) == 0)
+    ).to_series()
+    rows, starts = order["row"], is_first.arg_true().to_numpy()
+    known = [
+        _first_known(raw[name], rows, starts)
+        for name in CORE_GPU_TELEMETRY.schema
+        if name in CORE_GPU_TELEMETRY.key or raw[name].null_count() < raw.height
+    ]
+    is_known = {column.name for column in known}
+    return pl.DataFrame(known).select(
+        name if name in is_known else pl.lit(None, dtype).alias(name)
+        for name, dtype in CORE_GPU_TELEMETRY.schema.items()
+    )
+
+
+def _rank(words: pl.Series) -> pl.Series:
+    """Place of each word among the distinct ones, sorted; null stays null."""
+    distinct = words.unique().drop_nulls().sort()
+    places = pl.int_range(len(distinct), dtype=pl.UInt32, eager=True)
+    return words.replace_strict(distinct, places, default=None, return_dtype=pl.UInt32)
+
+
+def _first_known(values: pl.Series, rows: pl.Series, starts: npt.NDArray[Any]) -> pl.Series:
+    """The first known value of each group, on the steps of its resolution.
+
+    Args:
+        values: One column.
+        rows: Its rows in order, groups together.
+        starts: Where in `rows` each group starts.
+    """
+    if values.dtype.is_float():
+        values = values.fill_nan(None)
+    values = values.rechunk()
+    if len(starts) == len(rows):
+        return to_resolution(values.gather(rows))
+    if values.null_count():
+        # The place in `rows` of each known value; past the end for the others.
+        n_rows = np.uint32(len(rows))
+        is_known = values.is_not_null().gather(rows).to_numpy()
+        places = np.where(is_known, np.arange(n_rows, dtype=np.uint32), n_rows)
+        first = pl.Series(np.minimum.reduceat(places, starts))
+        rows = rows.gather(first.set(first == n_rows, None))
+    else:
+        rows = rows.gather(starts)
+    return to_resolution(values.gather(rows))
+
+
+def _with_stay_nodes(samples: pl.DataFrame, inventory: pl.DataFrame) -> pl.DataFrame:
+    """Gives samples without a node the one in which their GPU stayed."""
+    places = samples["node"].is_null().arg_true()
+    if places.is_empty():
+        return samples
+    stays = inventory.select("gpu_uuid", pl.col("node").alias("stay_node"), *_VALIDITY)
+    homeless = samples.select("gpu_uuid", "ts").gather(places)
+    found = _at_stay(homeless, stays, by=["gpu_uuid"])["stay_node"]
+    return samples.with_columns(samples["node"].clone().scatter(places, found))
 
 
 def build_health_events(raw: pl.DataFrame, inventory: pl.DataFrame) -> Built:
@@ -237,9 +299,9 @@ def _set_aside(
     """Splits off the rows that break a rule; a row counts under the first rule it breaks."""
     rejects: list[dict[str, object]] = []
     for rule, is_bad in rules:
-        bad = frame.filter(is_bad)
-        if bad.is_empty():
+        if not frame.select(is_bad.any()).item():
             continue
+        bad = frame.filter(is_bad)
         example = str(bad.row(0, named=True))
         rejects.append({"rule": rule, "count": bad.height, "example": example})
         frame = frame.filter(~is_bad.fill_null(value=False))

@@ -3,19 +3,24 @@
 Which group an event is in says `features.catalogue`; incidents are in `features.history_features`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from features.catalogue import EVENT_GROUPS, FaultCatalogue
 from features.event_index import EventIndex, Floats, Ints, group_codes
 from features.registry import Feature, window_suffix
 
+Flags = npt.NDArray[np.bool_]
+
 _US: Final = timedelta(microseconds=1)
 _US_PER_HOUR: Final = 3_600_000_000.0
+_COUNTED: Final = "0 without such an event in the window"
 _GROUP_WORDS: Final = {
     "hbm": "memory events",
     "precursor": "warning events",
@@ -34,27 +39,33 @@ class EventSpec:
         windows: Windows in which events are counted.
         lookback: How far back the last event is looked for; a longer time is unknown.
         kinds_window: Window in which distinct Xids are counted.
+        echo_within: A secondary event this soon after a primary one of the same GPU is its echo
+            and left out (one memory error gives Xids 48, 45 and 94 within seconds). None: every
+            event counts.
     """
 
     windows: tuple[timedelta, ...] = (timedelta(hours=1), timedelta(hours=24), timedelta(days=7))
     lookback: timedelta = timedelta(days=30)
     kinds_window: timedelta = timedelta(hours=24)
+    echo_within: timedelta | None = None
 
 
 def event_features(spec: EventSpec) -> tuple[Feature, ...]:
     """The features that `build_events` gives, in order."""
     inputs = ("health_events.kind", "health_events.code", "health_events.ts")
+    echoes = "" if spec.echo_within is None else ", echoes of others left out"
     features = []
     for group in EVENT_GROUPS:
-        words = _GROUP_WORDS[group]
+        words = f"{_GROUP_WORDS[group]} of this GPU{echoes}"
         features += [
             Feature(
                 _count_name(group, window),
                 "event",
                 "1",
                 window,
-                f"Number of {words} of this GPU",
+                f"Number of {words}",
                 inputs,
+                _COUNTED,
             )
             for window in spec.windows
         ]
@@ -64,8 +75,9 @@ def event_features(spec: EventSpec) -> tuple[Feature, ...]:
                 "event",
                 "h",
                 spec.lookback,
-                f"Time since the last of the {words} of this GPU",
+                f"Time since the last of the {words}",
                 inputs,
+                "null without such an event in the window",
             )
         )
     suffix = window_suffix(spec.kinds_window)
@@ -75,8 +87,9 @@ def event_features(spec: EventSpec) -> tuple[Feature, ...]:
             "event",
             "1",
             spec.kinds_window,
-            "Number of different Xids of this GPU",
+            f"Number of different Xids of this GPU{echoes}",
             inputs,
+            _COUNTED,
         )
     )
     features += [
@@ -87,6 +100,7 @@ def event_features(spec: EventSpec) -> tuple[Feature, ...]:
             window,
             "Number of events of the node that name no GPU: links, memory, PCIe",
             inputs,
+            _COUNTED,
         )
         for window in spec.windows
     ]
@@ -116,21 +130,28 @@ def build_events(
     asked = rows.select(gpu_uuid="entity_id", node="node", as_of="as_of")
     as_of = _micros(asked["as_of"])
     events = catalogue.classify(health_events)
+    codes, event_codes = group_codes(asked, events, key=("gpu_uuid",))
+    ts = _micros(events["ts"])
+    if spec.echo_within is not None:
+        kept = ~_is_echo(events["role"], event_codes, ts, within=spec.echo_within)
+        events, event_codes, ts = events.filter(kept), event_codes[kept], ts[kept]
     columns: dict[str, Floats] = {}
     for group in EVENT_GROUPS:
-        index, codes = _index(asked, events.filter(pl.col("group") == group), key="gpu_uuid")
+        chosen = _where(events["group"] == group)
+        index = EventIndex(event_codes[chosen], ts[chosen])
         for window in spec.windows:
             columns[_count_name(group, window)] = _count(index, codes, as_of, window)
         since = as_of - index.last_time(codes, as_of)
         too_old = since > spec.lookback // _US
         columns[f"hours_since_{group}_event"] = np.where(too_old, np.nan, since) / _US_PER_HOUR
-    xids = events.filter(pl.col("kind") == "xid")
     kinds = np.zeros(as_of.size)
-    for (_code,), of_code in xids.group_by("code", maintain_order=True):
-        index, codes = _index(asked, of_code, key="gpu_uuid")
+    for is_kind in _kinds_of_xid(events):
+        index = EventIndex(event_codes[is_kind], ts[is_kind])
         kinds += _count(index, codes, as_of, spec.kinds_window) > 0
     columns[f"distinct_xid_count_{window_suffix(spec.kinds_window)}"] = kinds
-    index, codes = _index(asked, events.filter(pl.col("gpu_uuid").is_null()), key="node")
+    of_nodes = events.filter(pl.col("gpu_uuid").is_null())
+    codes, event_codes = group_codes(asked, of_nodes, key=("node",))
+    index = EventIndex(event_codes, _micros(of_nodes["ts"]))
     for window in spec.windows:
         name = f"node_event_count_{window_suffix(window)}"
         columns[name] = _count(index, codes, as_of, window)
@@ -140,9 +161,24 @@ def build_events(
     )
 
 
-def _index(asked: pl.DataFrame, events: pl.DataFrame, *, key: str) -> tuple[EventIndex, Ints]:
-    codes, event_codes = group_codes(asked, events, key=(key,))
-    return EventIndex(event_codes, _micros(events["ts"])), codes
+def _is_echo(role: pl.Series, gpu: Ints, ts: Ints, *, within: timedelta) -> Flags:
+    """Whether each event follows a primary one of its GPU, or comes with it, as a consequence."""
+    is_primary = _where(role == "primary")
+    primaries = EventIndex(gpu[is_primary], ts[is_primary])
+    since = ts - primaries.last_time(gpu, ts + 1)
+    return _where(role == "secondary") & (since <= within // _US)
+
+
+def _kinds_of_xid(events: pl.DataFrame) -> Iterator[Flags]:
+    """For each code there is, which events are Xids of it."""
+    is_xid = pl.col("kind") == "xid"
+    for code in events.filter(is_xid)["code"].unique():
+        yield _where(events.select(is_xid & pl.col("code").eq_missing(code)).to_series())
+
+
+def _where(is_true: pl.Series) -> Flags:
+    """Flags of a condition; unknown is not true."""
+    return is_true.fill_null(value=False).to_numpy()
 
 
 def _count(index: EventIndex, codes: Ints, as_of: Ints, window: timedelta) -> Floats:

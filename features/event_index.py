@@ -1,4 +1,4 @@
-"""Counts and times of past events per group, for many questions at once, by binary search.
+"""Counts and times of past events per group, for many questions at once.
 
 What the groups mean (a GPU, a node, a place) is decided in `features.history_features`.
 """
@@ -10,18 +10,21 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from features.compiled import jit
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 NO_GROUP: Final = -1
 US_PER_DAY: Final = 86_400_000_000.0
+_WALK: Final = 8  # steps from the last place before the rest is searched by halves
 
 
 class EventIndex:
-    """Events sorted by (group, time); a question is a group and a moment, exclusive.
+    """Events by group and time; a question is a group and a moment, exclusive.
 
-    Each time is replaced by its rank among all distinct times, so that group and time fit one
-    integer whatever the number of groups; a question is then a single search.
+    A question starts where the one before it about the same group ended, so that questions in
+    order of time, as a grid asks them, walk through each group once.
     """
 
     def __init__(self, groups: Ints, times: Ints) -> None:
@@ -29,37 +32,21 @@ class EventIndex:
 
         Args:
             groups: Group codes from 0, shape (n,); events of `NO_GROUP` are left out.
-            times: Microseconds, shape (n,).
+            times: Microseconds, shape (n,); quickest in order of time.
         """
-        known = groups >= 0
-        groups, times = groups[known], times[known]
-        self._moments = np.unique(times)
-        self._width = self._moments.size + 1
-        keys = groups * self._width + np.searchsorted(self._moments, times)
-        order = np.argsort(keys, kind="stable")
-        self._keys = keys[order]
-        self._times = times[order]
+        self._starts, self._times = _by_group(groups, times)
         # Sums are of time since the first moment: a day in microseconds keeps its precision.
-        origin = self._moments[0] if self._moments.size else 0
-        self._origin = int(origin)
-        self._sums = np.concatenate(([0.0], np.cumsum((self._times - origin) / US_PER_DAY)))
-
-    def _span(self, groups: Ints, before: Ints) -> tuple[Ints, Ints]:
-        """First position of each group, and the first whose time is not before the moment."""
-        codes = np.maximum(groups, 0)
-        base = codes * self._width
-        first = np.searchsorted(self._keys, base)
-        last = np.searchsorted(self._keys, base + np.searchsorted(self._moments, before))
-        return first, np.where(groups >= 0, last, first)
+        self._origin = int(self._times.min()) if self._times.size else 0
+        self._sums: Floats | None = None
 
     def count(self, groups: Ints, before: Ints) -> Ints:
         """Events of each group strictly before each moment, shape (m,); 0 for no group."""
-        first, last = self._span(groups, before)
-        return last - first
+        first, last = _spans(self._starts, self._times, groups, before)
+        return np.asarray(last - first)
 
     def last_time(self, groups: Ints, before: Ints) -> Floats:
         """Time of the last event strictly before each moment, in microseconds; NaN for none."""
-        first, last = self._span(groups, before)
+        first, last = _spans(self._starts, self._times, groups, before)
         times = np.full(groups.size, np.nan)
         has_event = last > first
         times[has_event] = self._times[last[has_event] - 1]
@@ -67,9 +54,59 @@ class EventIndex:
 
     def elapsed(self, groups: Ints, before: Ints) -> Floats:
         """Sum over a group's events before each moment of the days from event to moment."""
-        first, last = self._span(groups, before)
+        if self._sums is None:
+            since = (self._times - self._origin) / US_PER_DAY
+            self._sums = np.concatenate(([0.0], np.cumsum(since)))
+        first, last = _spans(self._starts, self._times, groups, before)
         days = (before - self._origin) / US_PER_DAY
         return np.asarray((last - first) * days - (self._sums[last] - self._sums[first]))
+
+
+@jit
+def _by_group(groups: Ints, times: Ints) -> tuple[Ints, Ints]:
+    """Where each group's events start, shape (groups + 1,), and the times by (group, time)."""
+    n_groups = groups.max() + 1 if groups.size else 0
+    starts = np.zeros(n_groups + 1, dtype=np.int64)
+    for group in groups:
+        if group >= 0:
+            starts[group + 1] += 1
+    starts = np.cumsum(starts)
+    filled = starts.copy()
+    ordered = np.empty(starts[-1], dtype=np.int64)
+    for i in range(groups.size):
+        if groups[i] >= 0:
+            ordered[filled[groups[i]]] = times[i]
+            filled[groups[i]] += 1
+    for group in range(n_groups):
+        own = ordered[starts[group] : starts[group + 1]]
+        if np.any(own[1:] < own[:-1]):
+            own.sort()
+    return starts, ordered
+
+
+@jit
+def _spans(starts: Ints, times: Ints, groups: Ints, before: Ints) -> tuple[Ints, Ints]:
+    """First position of each question's group, and the first whose time is not before it."""
+    first = np.zeros(groups.size, dtype=np.int64)
+    last = np.zeros(groups.size, dtype=np.int64)
+    reached = starts[:-1].copy()
+    for i in range(groups.size):
+        group, moment = groups[i], before[i]
+        if group < 0 or group >= reached.size:
+            continue
+        low, high = starts[group], starts[group + 1]
+        place = reached[group]
+        if place > low and times[place - 1] >= moment:
+            place = low + np.searchsorted(times[low:place], moment)
+        else:
+            stop = min(high, place + _WALK)
+            while place < stop and times[place] < moment:
+                place += 1
+            if place == stop:
+                place += np.searchsorted(times[place:high], moment)
+        reached[group] = place
+        first[i], last[i] = low, place
+    return first, last
 
 
 def group_codes(asked: pl.DataFrame, *others: pl.DataFrame, key: Sequence[str]) -> list[Ints]:
@@ -92,7 +129,7 @@ def group_codes(asked: pl.DataFrame, *others: pl.DataFrame, key: Sequence[str]) 
         frame.select(names)
         .join(known, on=names, how="left", maintain_order="left")["code"]
         .fill_null(NO_GROUP)
-        .to_numpy()
+        .to_numpy(writable=True)  # loops are compiled anew for arrays that may not be written to
         for frame in (asked, *others)
     ]
 

@@ -44,6 +44,8 @@ SCOPES: Final = {
 
 _DAYS_PER_YEAR: Final = 365.25
 _LEAST_EXPOSURE_DAYS: Final = 1.0  # a rate over less than a GPU-day says nothing
+_WITHOUT_STAY: Final = "null without a stay of known beginning"
+_WITHOUT_PREVIOUS: Final = "null without an ended stay before this one"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +159,7 @@ def _scope_keys(spec: HistorySpec, levels: Sequence[str]) -> dict[str, tuple[str
 
 
 def _scope_features(scope: str, words: str, spec: HistorySpec) -> list[Feature]:
+    unless = "" if scope in ("own", "node", "fleet") else f"; null where the {scope} is not known"
     features = [
         Feature(
             f"{scope}_incident_count_{window_suffix(window)}",
@@ -165,6 +168,7 @@ def _scope_features(scope: str, words: str, spec: HistorySpec) -> list[Feature]:
             window,
             f"Incidents of {words} in the last {window_suffix(window)}",
             ("incidents.start",),
+            f"0 without incidents{unless}",
         )
         for window in spec.windows
     ]
@@ -176,6 +180,7 @@ def _scope_features(scope: str, words: str, spec: HistorySpec) -> list[Feature]:
             None,
             f"Time since the last incident of {words}",
             ("incidents.start",),
+            f"null before the first incident{unless}",
         )
     )
     if scope == "own":  # one GPU is one GPU: its rate is its count
@@ -188,36 +193,59 @@ def _scope_features(scope: str, words: str, spec: HistorySpec) -> list[Feature]:
         spec.windows[-1],
         f"Incidents per GPU-year of {words} in the last {longest}",
         ("incidents.start", "inventory.valid_from", "inventory.valid_to"),
+        f"null below {_LEAST_EXPOSURE_DAYS:g} GPU-day of exposure in the window{unless}",
     )
     return [*features, rate]
 
 
+_OWN_INPUTS: Final = ("incidents.start", "inventory.valid_from")
 _OWN_FEATURES: Final = tuple(
-    Feature(name, "history", "1", None, meaning, ("incidents.start", "inventory.valid_from"))
-    for name, meaning in (
-        ("own_incident_count", "Incidents of this GPU, ever"),
-        ("own_incident_count_in_stay", "Incidents of this GPU since it was put into this node"),
+    Feature(name, "history", "1", None, meaning, _OWN_INPUTS, availability)
+    for name, meaning, availability in (
+        ("own_incident_count", "Incidents of this GPU, ever", "0 without incidents"),
+        (
+            "own_incident_count_in_stay",
+            "Incidents of this GPU since it was put into this node",
+            f"0 without incidents; {_WITHOUT_STAY}",
+        ),
     )
 )
 
+_STAY_INPUTS: Final = ("inventory.valid_from", "inventory.valid_to")
 _STAY_FEATURES: Final = tuple(
-    Feature(name, "stay", unit, None, meaning, ("inventory.valid_from", "inventory.valid_to"))
-    for name, unit, meaning in (
-        ("age_days", "d", "Time since this GPU was first seen"),
-        ("cohort_days", "d", "When this GPU was first seen, from the first of the fleet"),
-        ("stay_age_days", "d", "Time since this GPU was put into this node"),
-        ("earlier_stay_count", "1", "Earlier stays of this GPU"),
-        ("previous_stay_days", "d", "Length of the stay before this one"),
-        ("idle_before_stay_days", "d", "Time between the stay before and this one"),
-        ("watched_days", "d", "Time this GPU has been in any node"),
-        ("node_stay_count", "1", "GPUs put into this node so far"),
+    Feature(name, "stay", unit, None, meaning, _STAY_INPUTS, availability)
+    for name, unit, meaning, availability in (
+        ("age_days", "d", "Time since this GPU was first seen", _WITHOUT_STAY),
+        (
+            "cohort_days",
+            "d",
+            "When this GPU was first seen, from the first of the fleet",
+            _WITHOUT_STAY,
+        ),
+        ("stay_age_days", "d", "Time since this GPU was put into this node", _WITHOUT_STAY),
+        ("earlier_stay_count", "1", "Earlier stays of this GPU", _WITHOUT_STAY),
+        ("previous_stay_days", "d", "Length of the stay before this one", _WITHOUT_PREVIOUS),
+        (
+            "idle_before_stay_days",
+            "d",
+            "Time between the stay before and this one",
+            _WITHOUT_PREVIOUS,
+        ),
+        ("watched_days", "d", "Time this GPU has been in any node", _WITHOUT_STAY),
+        ("node_stay_count", "1", "GPUs put into this node so far", "0 without stays"),
     )
 )
 
 
 def _place_feature(level: str) -> Feature:
     return Feature(
-        f"{level}_number", "structural", "1", None, f"Number of its {level}", ("topology.place",)
+        f"{level}_number",
+        "structural",
+        "1",
+        None,
+        f"Number of its {level}",
+        ("topology.place",),
+        "null where the place is not known or no number",
     )
 
 
@@ -231,14 +259,10 @@ def _scope_history(
     spec: HistorySpec,
 ) -> dict[str, Floats]:
     """Counts, time since the last incident, and rate of the groups of one scope."""
-    row_codes, past_codes, stay_codes = group_codes(rows, past, stays, key=key)
+    codes, past_codes, stay_codes = group_codes(rows, past, stays, key=key)
     incidents = EventIndex(past_codes, _micros(past["start"]))
     exposure = ExposureIndex(stay_codes, stays)
-    # Rows of a place share group and moment: each such pair is asked once.
-    moments, moment = np.unique(_micros(rows["as_of"]), return_inverse=True)
-    pairs, back = np.unique(row_codes * moments.size + moment, return_inverse=True)
-    codes, before = np.divmod(pairs, max(moments.size, 1))
-    before = moments[before]
+    before = _micros(rows["as_of"])
     total = incidents.count(codes, before)
     found: dict[str, Floats] = {}
     since = before
@@ -250,11 +274,8 @@ def _scope_history(
     exposed = exposure.days(codes, before) - exposure.days(codes, since)
     years = np.where(exposed >= _LEAST_EXPOSURE_DAYS, exposed, np.nan) / _DAYS_PER_YEAR
     found[f"incident_rate_{window_suffix(spec.windows[-1])}"] = count / years
-    is_known = row_codes >= 0
-    return {
-        f"{scope}_{name}": np.where(is_known, values[back], np.nan)
-        for name, values in found.items()
-    }
+    is_known = codes >= 0
+    return {f"{scope}_{name}": np.where(is_known, v, np.nan) for name, v in found.items()}
 
 
 def _own_record(

@@ -34,9 +34,16 @@ class JobSpec:
 def job_features(spec: JobSpec) -> tuple[Feature, ...]:
     """The features that `build_job_features` gives, in order."""
     inputs = ("jobs.nodes", "jobs.start", "jobs.end")
+    counted = "0 without such a job in the window"
     features = [
         Feature(
-            "running_job_count", "job", "1", None, "Number of jobs running on the node", inputs
+            "running_job_count",
+            "job",
+            "1",
+            None,
+            "Number of jobs running on the node",
+            inputs,
+            "0 without such a job",
         ),
         Feature(
             "hours_since_job_start",
@@ -45,6 +52,7 @@ def job_features(spec: JobSpec) -> tuple[Feature, ...]:
             None,
             "Time since a job last started on the node",
             inputs,
+            "null before the first job on the node",
         ),
     ]
     for window in spec.windows:
@@ -57,6 +65,7 @@ def job_features(spec: JobSpec) -> tuple[Feature, ...]:
                 window,
                 "Number of jobs started on the node",
                 inputs,
+                counted,
             ),
             Feature(
                 f"failed_job_count_{suffix}",
@@ -65,6 +74,7 @@ def job_features(spec: JobSpec) -> tuple[Feature, ...]:
                 window,
                 "Number of jobs that ended badly on the node",
                 (*inputs, "jobs.end_state"),
+                counted,
             ),
         ]
     return tuple(features)

@@ -11,6 +11,7 @@ import polars as pl
 
 from features.catalogue import FaultCatalogue
 from features.core_tables import CoreTables
+from features.engine.samples import SampleSource
 from features.errors import DataError
 from features.event_features import EventSpec, build_events, event_features
 from features.grid import watched_grid
@@ -21,12 +22,20 @@ from features.history_features import (
     history_levels,
 )
 from features.job_features import JobSpec, build_job_features, job_features
+from features.packing import FrameSamples
 from features.registry import Feature, feature_names
+from features.repair_features import RepairSpec, build_repairs, repair_features
 from features.tables import GPU_MATRIX
-from features.telemetry_features import TelemetrySpec, build_telemetry, telemetry_features
+from features.telemetry_features import (
+    Memory,
+    build_telemetry,
+    telemetry_features,
+)
+from features.telemetry_spec import TelemetrySpec
 
-Part = Literal["telemetry", "events", "history", "jobs"]
+Part = Literal["telemetry", "events", "history", "jobs", "repairs"]
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
+DEFAULT_PARTS: Final[tuple[Part, ...]] = ("telemetry", "events", "history", "jobs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +48,16 @@ class MatrixSpec:
         events: Event features.
         history: History, stay and place features.
         jobs: Job features.
+        repairs: Repair features; off by default.
         catalogue: Groups of events; needed for the part `events`.
     """
 
-    parts: tuple[Part, ...] = PARTS
+    parts: tuple[Part, ...] = DEFAULT_PARTS
     telemetry: TelemetrySpec = field(default_factory=TelemetrySpec)
     events: EventSpec = field(default_factory=EventSpec)
     history: HistorySpec = field(default_factory=HistorySpec)
     jobs: JobSpec = field(default_factory=JobSpec)
+    repairs: RepairSpec = field(default_factory=RepairSpec)
     catalogue: FaultCatalogue | None = None
 
     def __post_init__(self) -> None:
@@ -81,20 +92,32 @@ def matrix_features(spec: MatrixSpec, topology: pl.DataFrame) -> tuple[Feature, 
         "events": event_features(spec.events),
         "history": history_features(spec.history, levels),
         "jobs": job_features(spec.jobs),
+        "repairs": repair_features(spec.repairs),
     }
     return tuple(feature for part in PARTS if part in spec.parts for feature in of_part[part])
 
 
-def build_gpu_matrix(tables: CoreTables, grid: pl.DataFrame, *, spec: MatrixSpec) -> pl.DataFrame:
+def build_gpu_matrix(
+    tables: CoreTables,
+    grid: pl.DataFrame,
+    *,
+    spec: MatrixSpec,
+    samples: SampleSource | None = None,
+    threads: int = 1,
+    memory: Memory | None = None,
+) -> pl.DataFrame:
     """Computes every feature for every row of a grid of GPUs.
 
     Args:
-        tables: Core tables. Telemetry is needed from 48 h before the first `as_of` on, health
-            events from 30 days before it, the rest from the beginning; nothing at or after a
-            row's `as_of` enters its features. Give the telemetry of a node's every GPU, also where
-            the grid asks for one: neighbours are compared.
+        tables: Core tables. Telemetry is needed from `telemetry_reach` before the first `as_of`
+            on, health events from 30 days before it, the rest from the beginning; nothing at or
+            after a row's `as_of` enters its features. Give the telemetry of a node's every GPU,
+            also where the grid asks for one: neighbours are compared.
         grid: `entity_kind`, `entity_id`, `node`, `slot`, `as_of` (`features.grid.watched_grid`).
         spec: Which features.
+        samples: The telemetry, read piece by piece; None: that of `tables`.
+        threads: Groups of GPUs computed at once.
+        memory: What earlier ticks have left, for a grid of one moment; the result is the same.
 
     Returns:
         features/gpu_matrix in the order of the grid.
@@ -104,7 +127,13 @@ def build_gpu_matrix(tables: CoreTables, grid: pl.DataFrame, *, spec: MatrixSpec
     """
     _check_grid(grid)
     of_part = {
-        "telemetry": lambda: _telemetry(tables, grid, spec),
+        "telemetry": lambda: build_telemetry(
+            telemetry_rows(tables, grid),
+            samples or FrameSamples(tables.gpu_telemetry),
+            spec=spec.telemetry,
+            threads=threads,
+            memory=memory,
+        ).head(grid.height),
         "events": lambda: _events(tables, grid, spec),
         "history": lambda: build_history(
             grid,
@@ -114,6 +143,7 @@ def build_gpu_matrix(tables: CoreTables, grid: pl.DataFrame, *, spec: MatrixSpec
             spec=spec.history,
         ),
         "jobs": lambda: build_job_features(grid, tables.jobs, spec=spec.jobs),
+        "repairs": lambda: build_repairs(grid, tables, spec=spec.repairs),
     }
     parts = [of_part[part]().drop("entity_id", "as_of") for part in PARTS if part in spec.parts]
     names = feature_names(matrix_features(spec, tables.topology))
@@ -125,8 +155,12 @@ def build_gpu_matrix(tables: CoreTables, grid: pl.DataFrame, *, spec: MatrixSpec
     )
 
 
-def _telemetry(tables: CoreTables, grid: pl.DataFrame, spec: MatrixSpec) -> pl.DataFrame:
-    """Telemetry features; a GPU is compared with all of its node's, asked for or not."""
+def telemetry_rows(tables: CoreTables, grid: pl.DataFrame) -> pl.DataFrame:
+    """The grid's rows and, after them, those of the nodes' other GPUs: they are compared.
+
+    Returns:
+        `entity_id`, `node`, `as_of`.
+    """
     in_place = watched_grid(
         tables.inventory, grid["as_of"].unique().sort(), unknown_start="watched"
     )
@@ -134,9 +168,7 @@ def _telemetry(tables: CoreTables, grid: pl.DataFrame, spec: MatrixSpec) -> pl.D
         grid, on=["entity_id", "as_of"], how="anti"
     )
     names = ["entity_id", "node", "as_of"]
-    rows = pl.concat([grid.select(names), neighbours.select(names)])
-    built = build_telemetry(rows, tables.gpu_telemetry, spec=spec.telemetry)
-    return built.head(grid.height)
+    return pl.concat([grid.select(names), neighbours.select(names)])
 
 
 def _events(tables: CoreTables, grid: pl.DataFrame, spec: MatrixSpec) -> pl.DataFrame:

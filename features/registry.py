@@ -1,4 +1,4 @@
-"""What a registered feature is: its name, family, unit, window and meaning.
+"""What a registered feature is: its name, family, unit, window, meaning, availability.
 
 No feature is computed here; each family's module registers its own.
 """
@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Literal, get_args
+
+import polars as pl
 
 from features.errors import DataError
 
@@ -20,9 +22,24 @@ Family = Literal[
     "stay",
     "peer",
     "job",
+    "repair",
 ]
 
 FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
+
+FAMILY_WORDS: Final[dict[Family, str]] = {
+    "telemetry_gauge": "telemetry",
+    "telemetry_counter": "error counters",
+    "telemetry_state": "device state",
+    "structural": "data coverage",
+    "event": "health events",
+    "history": "earlier incidents",
+    "stay": "time in place",
+    "peer": "against its peers",
+    "job": "jobs",
+    "repair": "repairs and outages",
+}
+"""What reasons and docs call a family."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +53,8 @@ class Feature:
         window: Length w of the observation window [as_of - w, as_of); None: no fixed length.
         meaning: One line in words, for reasons and docs.
         inputs: Columns it is computed from, as `table.column` without the room.
+        availability: When it is known and what it is otherwise, in words, for docs: "null without
+            a sample in the window", "0 without events".
     """
 
     name: str
@@ -44,6 +63,7 @@ class Feature:
     window: timedelta | None
     meaning: str
     inputs: tuple[str, ...]
+    availability: str
 
 
 def feature_names(features: Iterable[Feature]) -> tuple[str, ...]:
@@ -60,6 +80,11 @@ def feature_names(features: Iterable[Feature]) -> tuple[str, ...]:
             f"once among {len(names)} features. Rename one of them."
         )
     return names
+
+
+def matrix_columns(features: Iterable[Feature]) -> dict[str, pl.DataType]:
+    """The features' columns as models take them, in their order: the signature of a model."""
+    return dict.fromkeys(feature_names(features), pl.Float32())
 
 
 def window_suffix(window: timedelta) -> str:

@@ -1,24 +1,39 @@
 """Features of GPU telemetry: gauges, counters, states and gaps.
 
-How statistics over windows are computed is in `features.telemetry_windows`, how a GPU is compared
-with its neighbours in `features.peer_features`.
+How statistics over windows are computed is in `features.engine`, how a GPU is compared with its
+neighbours in `features.peer_features`.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from features.contracts import UTC_TIME
+from features.engine.plan import (
+    N_KNOWN,
+    RESETS,
+    Derived,
+    EnginePlan,
+    Statistic,
+    Wanted,
+    plan_engine,
+)
+from features.engine.ring import BucketStore
+from features.engine.rows import codes_of, tick_rows, window_rows
+from features.engine.samples import SampleSource
 from features.errors import DataError
 from features.peer_features import peer_features, peer_statistics, with_peer_scores
 from features.registry import Family, Feature, window_suffix
-from features.telemetry_metrics import METRIC_BY_COLUMN, METRICS
-from features.telemetry_windows import Statistic, WindowStatistic, window_statistics
+from features.telemetry_metrics import METRIC_BY_COLUMN
+from features.telemetry_spec import TelemetrySpec
 
-_H: Final = timedelta(hours=1)
-_MEMORY: Final = timedelta(hours=24)
+_MIN_BUCKET: Final = timedelta(minutes=1)
 
 # Bits of clock_event_reasons (nvml.h, nvmlClocksEventReason*). Idle clocks and the power cap are
 # everyday life and left out.
@@ -36,88 +51,23 @@ _STATISTIC_WORDS: Final[dict[Statistic, str]] = {
     "last": "last value",
     "slope": "trend",
     "delta": "change since the window before",
+    "sum": "sum",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class TelemetrySpec:
-    """Which telemetry features are built.
-
-    Attributes:
-        gauges: Gauges that get window statistics.
-        gauge_statistics: Statistics per window.
-        counters: Counters that get their reset-aware increase.
-        counter_windows: Windows of the increases.
-        flags: States that get their last value.
-        flag_window: How far back the last value of a flag is looked for.
-        reason_windows: Windows of the shares of throttled samples.
-        gap_windows: Windows of the coverage and the share of unknown fields.
-        sample_every: Time between samples when none is lost.
-        peer_gauges: Gauges compared with the node's other GPUs.
-        peer_window: Window of the means that are compared.
-        known_metrics: Metrics the site has at all; features of others are left out.
-
-    Raises:
-        DataError: A metric is not known, or of another kind.
-    """
-
-    gauges: tuple[str, ...] = (
-        "gpu_temp_c",
-        "memory_temp_c",
-        "power_w",
-        "sm_clock_mhz",
-        "gpu_util_pct",
-    )
-    gauge_statistics: tuple[tuple[timedelta, tuple[Statistic, ...]], ...] = (
-        (_H, ("mean", "max", "last")),
-        (6 * _H, ("mean", "std", "slope")),
-        (24 * _H, ("mean", "std", "min", "max", "delta")),
-    )
-    counters: tuple[str, ...] = (
-        "ecc_sbe_volatile",
-        "ecc_dbe_volatile",
-        "remapped_rows_uncorrectable",
-        "remapped_rows_correctable",
-        "pcie_replay_count",
-        "nvlink_crc_count",
-        "nvlink_replay_count",
-        "power_violation_us",
-        "thermal_violation_us",
-    )
-    counter_windows: tuple[timedelta, ...] = (_H, 6 * _H, 24 * _H)
-    flags: tuple[str, ...] = ("row_remap_pending", "row_remap_failure")
-    flag_window: timedelta = 24 * _H
-    reason_windows: tuple[timedelta, ...] = (_H, 24 * _H)
-    gap_windows: tuple[timedelta, ...] = (_H, 6 * _H, 24 * _H)
-    sample_every: timedelta = timedelta(minutes=5)
-    peer_gauges: tuple[str, ...] = ("gpu_temp_c", "memory_temp_c", "power_w", "sm_clock_mhz")
-    peer_window: timedelta = _H
-    known_metrics: tuple[str, ...] = tuple(metric.column for metric in METRICS)
-
-    def __post_init__(self) -> None:
-        kinds = (
-            ("gauges", self.gauges, "gauge"),
-            ("peer_gauges", self.peer_gauges, "gauge"),
-            ("counters", self.counters, "counter"),
-            ("flags", self.flags, "state"),
-        )
-        for field, names, kind in kinds:
-            wrong = [n for n in names if getattr(METRIC_BY_COLUMN.get(n), "kind", None) != kind]
-            if wrong:
-                allowed = ", ".join(m.column for m in METRICS if m.kind == kind)
-                raise DataError(
-                    f"telemetry spec: {field} must be of kind {kind}, got {', '.join(wrong)}. "
-                    f"Choose from {allowed}."
-                )
+_KNOWN: Final[dict[Statistic, str]] = {
+    "std": "null below two known values in the window",
+    "slope": "null below two known values in the window, a second apart",
+    "delta": "null unless the window and the one before hold a known value",
+}
+_WITH_SAMPLE: Final = "null without a sample in the window"
+_USUALLY_KNOWN: Final = "null without a known value in the window"
 
 
 @dataclass(frozen=True)
 class _Planned:
-    """A feature with the window statistic that gives it; `scale` turns it into its unit."""
+    """A feature with the result of the engine that gives it."""
 
     feature: Feature
-    statistic: WindowStatistic
-    scale: float = 1.0
+    wanted: Wanted
 
 
 def telemetry_features(spec: TelemetrySpec) -> tuple[Feature, ...]:
@@ -126,42 +76,141 @@ def telemetry_features(spec: TelemetrySpec) -> tuple[Feature, ...]:
     return planned + peer_features(_peers(spec), window=spec.peer_window)
 
 
+def telemetry_plan(spec: TelemetrySpec, *, bucket: timedelta) -> EnginePlan:
+    """What the engine computes for a spec: its features, then the means that peers share.
+
+    Args:
+        spec: Which features.
+        bucket: Length of a bucket; results do not depend on it.
+
+    Raises:
+        DataError: A window is not a whole number of buckets.
+    """
+    wanted = [plan.wanted for plan in _plan(spec)]
+    derived = [Derived(name, "clock_event_reasons", bits) for name, bits in _REASON_BITS.items()]
+    counters = [counter for counter in spec.counters if counter in spec.known_metrics]
+    compared = _compared(spec, wanted).values()
+    more = [one for one in compared if one not in wanted]
+    return plan_engine([*wanted, *more], bucket=bucket, derived=derived, counters=counters)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is remembered from tick to tick.
+
+    Attributes:
+        store: Where.
+        stale_from: The earliest moment whose samples have changed since the last tick; None: none.
+    """
+
+    store: BucketStore
+    stale_from: datetime | None = None
+
+
+def telemetry_reach(spec: TelemetrySpec) -> timedelta:
+    """How far before its moment a row's features may rest on samples."""
+    bucket = _bucket(spec, pl.Series([], dtype=UTC_TIME))
+    return telemetry_plan(spec, bucket=bucket).reach * bucket
+
+
 def build_telemetry(
-    rows: pl.DataFrame, gpu_telemetry: pl.DataFrame, *, spec: TelemetrySpec
+    rows: pl.DataFrame,
+    samples: SampleSource,
+    *,
+    spec: TelemetrySpec,
+    threads: int = 1,
+    memory: Memory | None = None,
 ) -> pl.DataFrame:
     """Computes the telemetry features of GPUs.
 
     Args:
         rows: `entity_id`, `node`, `as_of`, each pair of entity and moment once; a row is compared
             with the other rows of its node and moment.
-        gpu_telemetry: core/gpu_telemetry, sorted by (gpu_uuid, ts).
+        samples: The telemetry.
+        spec: Which features.
+        threads: Groups of GPUs computed at once.
+        memory: What earlier ticks have left: only the samples since are read. For rows of one
+            moment; the result is the same.
+
+    Returns:
+        `entity_id`, `as_of` and one Float32 column per feature of `telemetry_features`, in the
+        order of `rows`. Null: nothing is known in the window; a count of samples is then 0.
+
+    Raises:
+        DataError: The moments are not whole minutes, or a window is not.
+    """
+    plan = telemetry_plan(spec, bucket=_bucket(spec, rows["as_of"]))
+    codes = codes_of(samples, rows["entity_id"].to_list())
+    moments = rows["as_of"].dt.epoch("ms").to_numpy() // plan.bucket_ms
+    if memory is None or rows["as_of"].n_unique() != 1:
+        values = window_rows(samples, plan, codes, moments, threads=threads)
+        return with_telemetry_names(rows, plan, values, spec=spec)
+    stale = memory.stale_from
+    values = tick_rows(
+        samples,
+        memory.store,
+        plan,
+        codes,
+        moment=int(moments[0]),
+        stale_from=None if stale is None else int(stale.timestamp() * 1000) // plan.bucket_ms,
+    )
+    return with_telemetry_names(rows, plan, values, spec=spec)
+
+
+def with_telemetry_names(
+    rows: pl.DataFrame, plan: EnginePlan, values: npt.NDArray[np.float32], *, spec: TelemetrySpec
+) -> pl.DataFrame:
+    """The engine's results as features, with those that compare a row with its neighbours.
+
+    Args:
+        rows: `entity_id`, `node`, `as_of`; a row is compared with the other rows of its node and
+            moment.
+        plan: What was computed (`telemetry_plan`).
+        values: Results, NaN where unknown, shape (F, rows).
         spec: Which features.
 
     Returns:
-        `entity_id`, `as_of` and one Float64 column per feature of `telemetry_features`, in the
-        order of `rows`. Null: nothing is known in the window; a count of samples is then 0.
+        As `build_telemetry`.
     """
-    plans = _plan(spec)
-    wanted = [plan.statistic for plan in plans]
-    compared = peer_statistics(_peers(spec), window=spec.peer_window)
-    table = window_statistics(_samples(gpu_telemetry, spec), rows, [*wanted, *compared])
-    scaled = table.with_columns(
-        pl.col(plan.feature.name) * plan.scale for plan in plans if plan.scale != 1.0
+    table = rows.select("entity_id", "as_of", "node").with_columns(
+        pl.Series(name, result, nan_to_null=True)
+        for name, result in zip(plan.names, values, strict=True)
     )
-    located = scaled.with_columns(rows["node"])
-    return with_peer_scores(located, _peers(spec), window=spec.peer_window).select(
-        "entity_id", "as_of", *(feature.name for feature in telemetry_features(spec))
+    means = _compared(spec, [one.wanted for one in _plan(spec)])
+    compared = table.with_columns(
+        pl.col(mean.name).cast(pl.Float64).alias(name) for name, mean in means.items()
+    )
+    return with_peer_scores(compared, _peers(spec), window=spec.peer_window).select(
+        "entity_id",
+        "as_of",
+        *(pl.col(f.name).cast(pl.Float32) for f in telemetry_features(spec)),
     )
 
 
-def known_metrics(gpu_telemetry: pl.DataFrame) -> tuple[str, ...]:
-    """The metrics that have a value anywhere in a table."""
-    counts = gpu_telemetry.select(pl.col(m.column for m in METRICS).count()).row(0, named=True)
-    return tuple(name for name, count in counts.items() if count)
+def _bucket(spec: TelemetrySpec, as_of: pl.Series) -> timedelta:
+    """The longest bucket that every window and every moment is a whole number of."""
+    us = timedelta(microseconds=1)
+    windows = [plan.wanted.window // us for plan in _plan(spec)] + [spec.peer_window // us]
+    length = math.gcd(*windows, *as_of.dt.epoch("us").unique().to_list()) * us
+    if length % _MIN_BUCKET:
+        raise DataError(
+            f"telemetry features: windows and moments must be whole minutes, got a common step of "
+            f"{length}. Choose moments on the minute."
+        )
+    return length
 
 
 def _peers(spec: TelemetrySpec) -> tuple[str, ...]:
     return tuple(gauge for gauge in spec.peer_gauges if gauge in spec.known_metrics)
+
+
+def _compared(spec: TelemetrySpec, wanted: Sequence[Wanted]) -> dict[str, Wanted]:
+    """The column that peers are compared by to the mean it is: a feature where there is one."""
+    found = {}
+    for statistic in peer_statistics(_peers(spec), window=spec.peer_window):
+        same = [one for one in wanted if replace(one, name=statistic.name) == statistic]
+        found[statistic.name] = same[0] if same else statistic
+    return found
 
 
 def _plan(spec: TelemetrySpec) -> list[_Planned]:
@@ -181,173 +230,122 @@ def _plan(spec: TelemetrySpec) -> list[_Planned]:
     if "clock_event_reasons" in known:
         plans += [_reason(r, window) for r in _REASON_BITS for window in spec.reason_windows]
     for window in spec.gap_windows:
-        plans += [_coverage(window, spec.sample_every), _unknown_share(window)]
+        plans += [_coverage(window, spec.sample_every)]
+        plans += [_unknown_share(window, len(spec.known_metrics))]
     plans.append(_sample_age(max(spec.gap_windows)))
     return plans
 
 
 def _planned(
-    name: str,
+    wanted: Wanted,
     family: Family,
     *,
     unit: str,
     meaning: str,
     inputs: Sequence[str],
-    column: str,
-    window: timedelta,
-    statistic: Statistic,
-    scale: float = 1.0,
+    known: str = _USUALLY_KNOWN,
 ) -> _Planned:
     named = tuple(f"gpu_telemetry.{column}" for column in inputs)
-    feature = Feature(name, family, unit, window, meaning, named)
-    return _Planned(feature, WindowStatistic(name, column, window, statistic), scale)
+    feature = Feature(wanted.name, family, unit, wanted.window, meaning, named, known)
+    return _Planned(feature, wanted)
 
 
 def _gauge(gauge: str, window: timedelta, statistic: Statistic) -> _Planned:
     metric = METRIC_BY_COLUMN[gauge]
     suffix = window_suffix(window)
+    name = f"{gauge}_{statistic}_{suffix}"
     return _planned(
-        f"{gauge}_{statistic}_{suffix}",
+        Wanted(name=name, column=gauge, window=window, statistic=statistic),
         "telemetry_gauge",
         unit=f"{metric.unit}/h" if statistic == "slope" else metric.unit,
         meaning=f"{metric.meaning}: {_STATISTIC_WORDS[statistic]} over {suffix}",
         inputs=[gauge],
-        column=gauge,
-        window=window,
-        statistic=statistic,
+        known=_KNOWN.get(statistic, _USUALLY_KNOWN),
     )
 
 
 def _counter(counter: str, window: timedelta) -> _Planned:
     metric = METRIC_BY_COLUMN[counter]
     suffix = window_suffix(window)
+    name = f"{counter}_increase_{suffix}"
     return _planned(
-        f"{counter}_increase_{suffix}",
+        Wanted(name=name, kind="increase", column=counter, window=window),
         "telemetry_counter",
         unit=metric.unit,
         meaning=f"{metric.meaning}: increase over {suffix}",
         inputs=[counter],
-        column=f"{counter}:increase",
-        window=window,
-        statistic="sum",
+        known="null unless two known values lie at most 24 h apart",
     )
 
 
 def _resets(counters: Sequence[str], window: timedelta) -> _Planned:
     suffix = window_suffix(window)
+    name = f"counter_resets_{suffix}"
     return _planned(
-        f"counter_resets_{suffix}",
+        Wanted(name=name, column=RESETS, statistic="sum", window=window),
         "telemetry_counter",
         unit="1",
         meaning=f"Samples in {suffix} at which a counter had fallen: driver reload or reboot",
         inputs=counters,
-        column="resets",
-        window=window,
-        statistic="sum",
+        known=_WITH_SAMPLE,
     )
 
 
 def _flag(flag: str, window: timedelta) -> _Planned:
+    name = f"{flag}_last_{window_suffix(window)}"
     return _planned(
-        f"{flag}_last_{window_suffix(window)}",
+        Wanted(name=name, column=flag, statistic="last", window=window),
         "telemetry_state",
         unit="flag",
         meaning=f"{METRIC_BY_COLUMN[flag].meaning}: last known",
         inputs=[flag],
-        column=flag,
-        window=window,
-        statistic="last",
     )
 
 
 def _reason(reason: str, window: timedelta) -> _Planned:
     suffix = window_suffix(window)
     return _planned(
-        f"{reason}_share_{suffix}",
+        Wanted(name=f"{reason}_share_{suffix}", column=reason, window=window),
         "telemetry_state",
         unit="1",
         meaning=f"{_REASON_WORDS[reason]} over {suffix}",
         inputs=["clock_event_reasons"],
-        column=reason,
-        window=window,
-        statistic="mean",
     )
 
 
 def _coverage(window: timedelta, sample_every: timedelta) -> _Planned:
     suffix = window_suffix(window)
+    name = f"sample_coverage_{suffix}"
     return _planned(
-        f"sample_coverage_{suffix}",
+        Wanted(name=name, kind="count", window=window, scale=sample_every / window),
         "structural",
         unit="1",
         meaning=f"Samples received over {suffix} as a share of those expected",
         inputs=["ts"],
-        column="unknown_share",
-        window=window,
-        statistic="count",
-        scale=sample_every / window,
+        known="0 without a sample in the window",
     )
 
 
-def _unknown_share(window: timedelta) -> _Planned:
+def _unknown_share(window: timedelta, n_metrics: int) -> _Planned:
     suffix = window_suffix(window)
+    name = f"unknown_field_share_{suffix}"
+    scale = -1.0 / max(n_metrics, 1)
     return _planned(
-        f"unknown_field_share_{suffix}",
+        Wanted(name=name, column=N_KNOWN, window=window, scale=scale, offset=1.0),
         "structural",
         unit="1",
         meaning=f"Share of metrics without a value in the samples over {suffix}",
         inputs=["*"],
-        column="unknown_share",
-        window=window,
-        statistic="mean",
+        known=_WITH_SAMPLE,
     )
 
 
 def _sample_age(window: timedelta) -> _Planned:
     return _planned(
-        "hours_since_sample",
+        Wanted(name="hours_since_sample", kind="age", window=window),
         "structural",
         unit="h",
         meaning="Time since the last sample",
         inputs=["ts"],
-        column="unknown_share",
-        window=window,
-        statistic="age",
-    )
-
-
-def _samples(gpu_telemetry: pl.DataFrame, spec: TelemetrySpec) -> pl.DataFrame:
-    """Samples with the columns that statistics are taken of, sorted by (entity_id, ts).
-
-    The increase of a counter is the value less the last known one, or the value itself where it
-    has fallen: it was reset in between. A value without a known one in the 24 h before it has no
-    increase, so that a row needs no more history than its longest window twice.
-    """
-    known = set(spec.known_metrics)
-    ordered = gpu_telemetry.sort("gpu_uuid", "ts")
-    increases, falls = [], []
-    for counter in (c for c in spec.counters if c in known):
-        now, ts = pl.col(counter), pl.col("ts")
-        known_at = pl.when(now.is_not_null()).then(ts)
-        is_recent = ts - known_at.forward_fill().shift(1).over("gpu_uuid") <= _MEMORY
-        before = pl.when(is_recent).then(now.forward_fill().shift(1).over("gpu_uuid"))
-        increase = pl.when(now >= before).then(now - before).when(now < before).then(now)
-        increases.append(increase.cast(pl.Float64).alias(f"{counter}:increase"))
-        falls.append((now < before).fill_null(value=False))
-    reasons = pl.col("clock_event_reasons")
-    has_reason = [
-        ((reasons & bits) != 0).cast(pl.Float64).alias(reason)
-        for reason, bits in _REASON_BITS.items()
-        if "clock_event_reasons" in known
-    ]
-    metrics = [pl.col(name).is_null().cast(pl.Float64) for name in spec.known_metrics]
-    values = sorted({*spec.gauges, *spec.flags, *spec.peer_gauges} & known)
-    return ordered.select(
-        pl.col("gpu_uuid").alias("entity_id"),
-        "ts",
-        *(pl.col(name).cast(pl.Float64) for name in values),
-        *increases,
-        *([pl.any_horizontal(falls).cast(pl.Float64).alias("resets")] if falls else []),
-        *has_reason,
-        pl.mean_horizontal(metrics or pl.lit(0.0)).alias("unknown_share"),
+        known=_WITH_SAMPLE,
     )

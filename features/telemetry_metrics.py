@@ -36,6 +36,35 @@ class Metric:
     maximum: float
     meaning: str
 
+    @property
+    def resolution(self) -> float | None:
+        """Step of the values kept, in `unit`; None: a gauge kept as the number it came as."""
+        return 1.0 if self.kind != "gauge" else _RESOLUTIONS[self.unit]
+
+    @property
+    def packed_dtype(self) -> pl.DataType:
+        """Smallest type that holds every valid value as a whole number of resolutions.
+
+        The type's own smallest number is left free: it stands for null in arrays.
+        """
+        if self.resolution is None:
+            return self.dtype
+        largest = round(max(abs(self.minimum), abs(self.maximum)) / self.resolution)
+        return next(dtype for bits, dtype in _SIGNED if largest < 2 ** (bits - 1))
+
+
+_RESOLUTIONS: Final[dict[str, float | None]] = {
+    "degC": 0.1,
+    "W": 0.1,
+    "%": 0.1,
+    "MHz": 1.0,
+    "MiB": 1.0,
+    "ratio": 1e-4,
+    # The range of a throughput is too wide for exact sums of squares.
+    "MB/s": None,
+    "B/s": None,
+}
+_SIGNED: Final = ((8, pl.Int8()), (16, pl.Int16()), (32, pl.Int32()), (64, pl.Int64()))
 
 _F32: Final = pl.Float32()
 _I64: Final = pl.Int64()

@@ -11,9 +11,10 @@ from hashlib import sha256
 from typing import Any
 
 import lightgbm as lgb
+import polars as pl
 
 from features.errors import DataError
-from features.registry import Feature
+from features.registry import Feature, matrix_columns
 from models.calibration import Calibration
 from models.failure_model import FailureModel, check_feature_order
 from models.fault_types import FaultTypeModel
@@ -22,7 +23,7 @@ from models.reasons import UsualValues
 from models.specs import Task, TrainSpec
 from models.warnings import WarningPolicy
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,11 @@ class ModelBundle:
         One per entity kind and horizon, such as `gpu-failure-24h`.
         """
         return model_name(self.model.task)
+
+    @property
+    def input_columns(self) -> dict[str, pl.DataType]:
+        """What the model takes, in order, as the feature registry says: its signature."""
+        return matrix_columns(self.features)
 
     def to_documents(self) -> dict[str, str]:
         """File names with their text: booster texts and JSON, equal for equal bundles."""

@@ -6,6 +6,7 @@ It is trained in `models.training` and stored by `models.registry`; nothing is r
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from hashlib import sha256
 
 import lightgbm as lgb
@@ -16,6 +17,7 @@ import polars as pl
 from features.errors import DataError
 from features.tables import GPU_MATRIX
 from models.calibration import UNCALIBRATED, Calibration, FloatArray, fit_calibration
+from models.forest import RawScorer
 from models.specs import Task, TrainSpec
 
 
@@ -69,6 +71,11 @@ class FailureModel:
         """Synthetic or real."""
         return self.task.trained_on
 
+    @cached_property
+    def _scorers(self) -> tuple[RawScorer, ...]:
+        threads = self.spec.num_threads
+        return tuple(RawScorer(booster=one, num_threads=threads) for one in self.boosters)
+
     def raw_scores(self, matrix: pl.DataFrame) -> FloatArray:
         """Mean raw log-odds of the boosters.
 
@@ -85,10 +92,9 @@ class FailureModel:
         total = np.zeros(matrix.height)
         if not matrix.height:
             return total
-        for booster in self.boosters:
-            check_feature_order(booster, self.feature_names)
-            raw = booster.predict(values, raw_score=True, num_threads=self.spec.num_threads)
-            total += np.asarray(raw, dtype=np.float64)
+        for scorer in self._scorers:
+            check_feature_order(scorer.booster, self.feature_names)
+            total += scorer.raw_scores(values)
         return total / len(self.boosters)
 
     def scores(self, matrix: pl.DataFrame) -> FloatArray:
@@ -120,7 +126,7 @@ def feature_values(matrix: pl.DataFrame, names: Sequence[str]) -> npt.NDArray[np
         names: Columns, in the order wanted.
 
     Returns:
-        Array of shape (rows, names).
+        Array of shape (rows, names), column after column in memory, as frames are.
 
     Raises:
         DataError: A column is missing or not numeric.
@@ -142,7 +148,7 @@ def feature_values(matrix: pl.DataFrame, names: Sequence[str]) -> npt.NDArray[np
             f"({len(wrong)} such columns). Features are numbers."
         )
     columns = [matrix[name].cast(pl.Float32).fill_null(float("nan")) for name in names]
-    values = np.empty((matrix.height, len(names)), dtype=np.float32)
+    values = np.empty((matrix.height, len(names)), dtype=np.float32, order="F")
     for position, column in enumerate(columns):
         values[:, position] = column.to_numpy()
     return values

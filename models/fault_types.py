@@ -5,16 +5,19 @@ The type of an incident that has happened is decided by the catalogue in `featur
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import lightgbm as lgb
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from scipy.special import softmax
 
 from features.errors import DataError
 from models.calibration import FloatArray
 from models.failure_model import check_feature_order, feature_values
+from models.forest import RawScorer
 from models.specs import TrainSpec
 
 MIN_CLASS_INCIDENTS = 10
@@ -43,6 +46,12 @@ class FaultTypeModel:
     n_incidents: int
     num_threads: int = 1
 
+    @cached_property
+    def _scorer(self) -> RawScorer | None:
+        if self.booster is None:
+            return None
+        return RawScorer(booster=self.booster, num_threads=self.num_threads)
+
     def probabilities(self, matrix: pl.DataFrame) -> FloatArray:
         """Share of each class, summing to 1.
 
@@ -56,11 +65,12 @@ class FaultTypeModel:
             DataError: A feature is missing or not numeric.
         """
         shares = np.tile(np.asarray(self.prior), (matrix.height, 1))
-        if self.booster is None or not matrix.height:
+        if self._scorer is None or not matrix.height:
             return shares
-        check_feature_order(self.booster, self.feature_names)
+        check_feature_order(self._scorer.booster, self.feature_names)
         values = feature_values(matrix, self.feature_names)
-        between = np.asarray(self.booster.predict(values, num_threads=self.num_threads))
+        # The link is applied here, so that the shares do not depend on the way of scoring.
+        between = softmax(self._scorer.raw_scores(values), axis=1)
         positions = [self.classes.index(name) for name in self.learned]
         shares[:, positions] = between * shares[:, positions].sum(axis=1, keepdims=True)
         return shares

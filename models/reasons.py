@@ -11,21 +11,9 @@ import numpy as np
 import polars as pl
 
 from features.errors import DataError
-from features.registry import Feature, window_suffix
+from features.registry import FAMILY_WORDS, Feature, window_suffix
 from models.calibration import FloatArray
 from models.failure_model import FailureModel, check_feature_order, feature_values
-
-FAMILY_WORDS = {
-    "telemetry_gauge": "telemetry",
-    "telemetry_counter": "error counters",
-    "telemetry_state": "device state",
-    "structural": "data coverage",
-    "event": "health events",
-    "history": "earlier incidents",
-    "stay": "time in place",
-    "peer": "against its peers",
-    "job": "jobs",
-}
 
 
 @dataclass(frozen=True)

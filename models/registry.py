@@ -15,6 +15,8 @@ from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from features.errors import ForewarnError
 from models.bundle import ModelBundle, bundle_from_documents
 from models.gate import GateDecision
@@ -262,7 +264,7 @@ class ModelRegistry:
                 info = mlflow.lightgbm.log_model(
                     bundle.model.boosters[0],
                     name=bundle.name,
-                    signature=_signature(bundle.model.feature_names),
+                    signature=_signature(bundle.input_columns),
                     # Explicit: inferring requirements would load the model in a new process.
                     pip_requirements=[f"lightgbm=={installed_version('lightgbm')}"],
                     extra_files=files,
@@ -315,11 +317,12 @@ class ModelRegistry:
         return ", ".join(sorted((str(one.version) for one in stored), key=int)) or "none"
 
 
-def _signature(feature_names: tuple[str, ...]) -> Any:  # mlflow has no usable types
+def _signature(columns: Mapping[str, pl.DataType]) -> Any:  # mlflow has no usable types
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
 
-    inputs = Schema([ColSpec(DataType.float, name) for name in feature_names])
+    types: dict[pl.DataType, Any] = {pl.Float32(): DataType.float}
+    inputs = Schema([ColSpec(types[dtype], name) for name, dtype in columns.items()])
     return ModelSignature(inputs=inputs, outputs=Schema([ColSpec(DataType.double)]))
 
 

@@ -50,13 +50,15 @@ class TrainSpec:
         num_leaves: Leaves per tree, at most 64.
         learning_rate: Shrinkage per tree.
         rounds: Trees per booster, at most.
-        min_data_in_leaf: Rows per leaf, at least.
+        min_data_in_leaf: Rows per leaf, at least; of the population, whatever share is kept.
         lambda_l2: Ridge on leaf values.
         feature_fraction: Share of features each tree sees.
         bagging_fraction: Share of rows each tree sees.
         seeds: One booster each; raw scores are averaged.
         negative_share: Share of negatives kept; each then weighs 1 / share, so that
-            probabilities stay those of the population.
+            probabilities stay those of the population. With two million rows, a tenth trains
+            seven times as fast and loses nothing that five simulated fleets could show; a
+            twentieth, fourteen times as fast, loses a tenth of the average precision.
         early_stopping: Stop after so many rounds without a better validation loss; needs
             validation rows. None: train all rounds.
         monotone: Direction (+1 or -1) by feature name, where physics says so.

@@ -68,9 +68,15 @@ def train(
     """
     spec = spec or TrainSpec()
     names = tuple(feature_names)
-    known = rows.filter(pl.col("label").is_not_null()).sort("entity_id", "as_of")
-    n_positive = int((known["label"] == 1).sum())
-    n_incidents = count_incidents(known)
+    known = (
+        rows.select("entity_id", "as_of", "label")
+        .with_row_index("row")
+        .filter(pl.col("label").is_not_null())
+        .sort("entity_id", "as_of")
+    )
+    label = known["label"].to_numpy().astype(np.float32)
+    n_positive = int((label == 1).sum())
+    n_incidents = count_incidents(rows)
     if n_incidents < spec.min_incidents or n_positive == 0:
         raise TooFewIncidentsError(
             f"training {task.entity_kind} {task.horizon_h} h: {n_incidents} incidents "
@@ -82,11 +88,16 @@ def train(
             f"training {task.entity_kind} {task.horizon_h} h: all {n_positive} labelled rows are "
             f"positive. Give rows of entities that did not fail too."
         )
-    values = feature_values(known, names)
-    label = known["label"].to_numpy().astype(np.float32)
+    # Only rows that some booster learns from are fetched: with few negatives, most are not.
+    samples = [_sample_negatives(label, share=spec.negative_share, seed=s) for s in spec.seeds]
+    is_used = np.logical_or.reduce(samples)
+    used, label = known.filter(is_used), label[is_used]
+    values = feature_values(rows[used["row"]], names)
     boosters = tuple(
-        _booster(values, label, names=names, spec=spec, seed=seed, valid=valid)
-        for seed in spec.seeds
+        _booster(
+            values, label, keep=sample[is_used], names=names, spec=spec, seed=seed, valid=valid
+        )
+        for seed, sample in zip(spec.seeds, samples, strict=True)
     )
     as_of = known["as_of"]
     return FailureModel(
@@ -96,7 +107,7 @@ def train(
         spec=spec,
         data_span=(as_of.min(), as_of.max()),  # type: ignore[arg-type]  # a datetime column
         contract_version=contract_version(names),
-        data_hash=_data_hash(known, values, label),
+        data_hash=_data_hash(used, values, label),
         n_rows=known.height,
         n_positive=n_positive,
         n_incidents=n_incidents,
@@ -125,12 +136,13 @@ def _booster(
     values: npt.NDArray[np.float32],
     label: npt.NDArray[np.float32],
     *,
+    keep: npt.NDArray[np.bool_],
     names: tuple[str, ...],
     spec: TrainSpec,
     seed: int,
     valid: pl.DataFrame | None,
 ) -> lgb.Booster:
-    keep, weight = _sample_negatives(label, share=spec.negative_share, seed=seed)
+    weight = np.where(label == 1, 1.0, 1.0 / spec.negative_share).astype(np.float32)[keep]
     data = lgb.Dataset(values[keep], label[keep], weight=weight, feature_name=list(names))
     parameters = _parameters(spec, names=names, seed=seed)
     if valid is None or spec.early_stopping is None:
@@ -149,12 +161,10 @@ def _booster(
 
 def _sample_negatives(
     label: npt.NDArray[np.float32], *, share: float, seed: int
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float32]]:
-    """Rows to keep, and the weight of each kept one."""
+) -> npt.NDArray[np.bool_]:
+    """Rows to keep: every positive, and a share of the negatives."""
     chosen = np.random.default_rng(seed).random(label.size) < share
-    keep = (label == 1) | chosen
-    weight = np.where(label == 1, 1.0, 1.0 / share).astype(np.float32)
-    return keep, weight[keep]
+    return np.asarray((label == 1) | chosen)
 
 
 def _parameters(spec: TrainSpec, *, names: tuple[str, ...], seed: int) -> dict[str, object]:
@@ -162,7 +172,8 @@ def _parameters(spec: TrainSpec, *, names: tuple[str, ...], seed: int) -> dict[s
         "objective": "binary",
         "num_leaves": spec.num_leaves,
         "learning_rate": spec.learning_rate,
-        "min_data_in_leaf": spec.min_data_in_leaf,
+        # Counted in rows of the population, of which a share of the negatives is left.
+        "min_data_in_leaf": max(1, round(spec.min_data_in_leaf * spec.negative_share)),
         "lambda_l2": spec.lambda_l2,
         "feature_fraction": spec.feature_fraction,
         "bagging_fraction": spec.bagging_fraction,

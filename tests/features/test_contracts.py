@@ -1,5 +1,7 @@
 """Rules of table contracts: structure is an error, bad rows are counted rejects."""
 
+import math
+
 import polars as pl
 import pytest
 from hypothesis import given
@@ -85,3 +87,18 @@ def test_every_table_is_well_formed(table: TableContract) -> None:
     assert table.partition == "none" or table.time_column is not None
     assert table.time_column is None or table.time_column in names
     assert table.enforce(table.empty()).frame.is_empty()
+
+
+ODD = (None, -1.0, 0.5, 2.0, math.nan, math.inf, -math.inf)
+
+
+@pytest.mark.parametrize("must_be_finite", [True, False])
+@given(st.lists(st.sampled_from(ODD), max_size=4))
+def test_no_value_out_of_range_passes_among_odd_ones(
+    must_be_finite: bool, values: list[float | None]
+) -> None:
+    column = Column("x", pl.Float64(), "m", minimum=0, maximum=1, must_be_finite=must_be_finite)
+    given_rows = pl.DataFrame({"x": values}, schema={"x": pl.Float64})
+    enforced = TableContract("room/odd", "m", (column,), key=()).enforce(given_rows)
+    assert enforced.frame["x"].to_list() == [v for v in values if v == 0.5]
+    assert enforced.rejects["count"].sum() == sum(v != 0.5 for v in values)

@@ -1,8 +1,10 @@
 """Rules of the core builders: no row is lost, and one thing is one row."""
 
+import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -18,7 +20,8 @@ from features.core_build import (
 )
 from features.raw_tables import RAW_GPU_TELEMETRY, RAW_JOB_LOG, RAW_KERNEL_LOG, RAW_NODE_STATES
 from features.scheduler_states import node_state
-from features.tables import CORE_INVENTORY
+from features.tables import CORE_GPU_TELEMETRY, CORE_INVENTORY
+from features.telemetry_metrics import METRICS
 
 T0 = datetime(2026, 1, 10, tzinfo=UTC)
 PCI = "00000000:1b:00.0"
@@ -83,6 +86,73 @@ def test_every_sample_is_a_row_a_part_of_one_or_a_reject(
     built = build_core_telemetry(fill(RAW_GPU_TELEMETRY, *rows), CORE_INVENTORY.empty())
     assert accounted(built)
     assert built.frame.select("gpu_uuid", "ts").is_unique().all()
+
+
+def slow_core_telemetry(raw: pl.DataFrame, inventory: pl.DataFrame) -> pl.DataFrame:
+    """The rows of core/gpu_telemetry one by one: the plain meaning of `build_core_telemetry`."""
+    merged: dict[tuple[str, datetime], dict[str, Any]] = {}
+    for row in sorted(raw.iter_rows(named=True), key=lambda row: str(row["source"])):
+        if row["ts"] > row["ingested_at"] + timedelta(minutes=10):
+            continue
+        ts = row["ts"].replace(microsecond=row["ts"].microsecond // 1000 * 1000)
+        known = merged.setdefault((row["gpu_uuid"], ts), {"node": row["node"]})
+        known["node"] = known["node"] or row["node"]
+        for metric in METRICS:
+            value = row[metric.column]
+            if value is None or math.isnan(value) or known.get(metric.column) is not None:
+                continue
+            if metric.kind == "gauge" and metric.resolution is not None:
+                per_unit = round(1 / metric.resolution)
+                value = float(np.float32(np.rint(value * per_unit) / per_unit))
+            known[metric.column] = value
+    for (gpu, ts), known in merged.items():
+        stays = [
+            one["node"]
+            for one in inventory.sort("valid_from").iter_rows(named=True)
+            if one["gpu_uuid"] == gpu
+            and one["valid_from"] <= ts
+            and (one["valid_to"] is None or ts < one["valid_to"])
+        ]
+        known["node"] = known["node"] or next(reversed(stays), None)
+    rows = [{"gpu_uuid": gpu, "ts": ts} | known for (gpu, ts), known in merged.items()]
+    names = CORE_GPU_TELEMETRY.schema.names()
+    frame = pl.DataFrame(
+        [dict.fromkeys(names) | row for row in rows], schema=CORE_GPU_TELEMETRY.schema
+    )
+    is_valid = pl.all_horizontal(
+        pl.col(m.column).is_null()
+        | (pl.col(m.column).is_between(m.minimum, m.maximum) & (pl.col(m.column) < math.inf))
+        for m in METRICS
+    )
+    return frame.filter(is_valid).sort("gpu_uuid", "ts")
+
+
+@st.composite
+def raw_samples(draw: st.DrawFn) -> dict[str, Any]:
+    return {
+        "gpu_uuid": draw(st.sampled_from("gh")),
+        "ts": at(draw(st.sampled_from([0, 60])))
+        + timedelta(microseconds=draw(st.sampled_from([0, 999, 1000]))),
+        "source": draw(st.sampled_from(["b", "a"])),
+        "node": draw(st.sampled_from([None, "m"])),
+        "ingested_at": at(draw(st.sampled_from([-900, 999]))),
+        "gpu_temp_c": draw(st.sampled_from([None, math.nan, 60.25, 60.04, 999.0, math.inf])),
+        "tensor_active_ratio": draw(st.sampled_from([None, 0.12345, 1.0, 1.00004])),
+        "pcie_tx_bytes_s": draw(st.sampled_from([None, 1.5])),
+        "energy_j": draw(st.sampled_from([None, -1, 7])),
+    }
+
+
+@settings(max_examples=60)
+@given(st.lists(raw_samples(), max_size=8))
+def test_merging_column_by_column_gives_what_merging_row_by_row_does(
+    rows: list[dict[str, Any]],
+) -> None:
+    raw = fill(RAW_GPU_TELEMETRY, *rows)
+    inventory = fill(CORE_INVENTORY, stay("g", -9, 60), stay("g", 0) | {"node": "o"})
+    built = build_core_telemetry(raw, inventory)
+    assert built.frame.equals(slow_core_telemetry(raw, inventory))
+    assert accounted(built)
 
 
 def line(seconds: float, code: int = 79, **more: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ CATALOGUE = FaultCatalogue.from_rows(
             "group": "hbm",
         },
         {**ROW, "kind": "xid", "code": "13", "role": "noise", "group": "app"},
+        {**ROW, "kind": "xid", "code": "45", "role": "secondary", "group": "other"},
     ],
     version="t",
 )
@@ -119,3 +121,28 @@ def test_job_features_are_those_of_a_plain_loop(
     assert got["failed_job_count_24h"] == sum(e >= at(-24) for e in bad)
     starts = [s for s, _, _ in real if s < T0]
     assert (got["hours_since_job_start"] is None) == (not starts)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "gpu", "counted"),
+    [(0, "a", 0), (5, "a", 0), (5.1, "a", 1), (-1, "a", 1), (5, "b", 1)],
+)
+def test_a_secondary_event_soon_after_a_primary_one_of_its_gpu_is_an_echo(
+    seconds: float, gpu: str, counted: int
+) -> None:
+    xids = [("a", 48, 0.0), (gpu, 45, seconds)]
+    rows = [
+        {
+            "ts": at(-0.5) + timedelta(seconds=s),
+            "node": "n",
+            "gpu_uuid": g,
+            "kind": "xid",
+            "code": c,
+        }
+        for g, c, s in xids
+    ]
+    spec = EventSpec(echo_within=timedelta(seconds=5))
+    got = build_events(ROWS, fill(CORE_HEALTH_EVENTS, rows), catalogue=CATALOGUE, spec=spec)
+    assert got["other_event_count_1h"].sum() == counted
+    assert got["hbm_event_count_1h"].sum() == 1
+    assert got["distinct_xid_count_24h"].sum() == 1 + counted

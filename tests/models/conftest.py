@@ -21,9 +21,13 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 TASK = Task(horizon_h=6, lead=timedelta(minutes=30), trained_on="synthetic", catalogue_version="t1")
 FEATURES = (
-    Feature("power_w_mean_24h", "telemetry_gauge", "W", timedelta(hours=24), "Mean power", ()),
-    Feature("gpu_temp_c_max_24h", "telemetry_gauge", "degC", timedelta(hours=24), "Hottest", ()),
-    Feature("own_incident_count_180d", "history", "count", timedelta(days=180), "Incidents", ()),
+    Feature("power_w_mean_24h", "telemetry_gauge", "W", timedelta(hours=24), "Mean power", (), ""),
+    Feature(
+        "gpu_temp_c_max_24h", "telemetry_gauge", "degC", timedelta(hours=24), "Hottest", (), ""
+    ),
+    Feature(
+        "own_incident_count_180d", "history", "count", timedelta(days=180), "Incidents", (), ""
+    ),
 )
 NAMES = tuple(feature.name for feature in FEATURES)
 N_GPUS, N_TICKS = 40, 150

@@ -21,7 +21,7 @@ DAY = timedelta(days=1)
 
 
 def feature(name: str, family: str, window: timedelta | None = DAY) -> Feature:
-    return Feature(name, family, "1", window, name, ())
+    return Feature(name, family, "1", window, name, (), "")
 
 
 def frame(**columns) -> pl.DataFrame:

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 
+import polars as pl
 import pytest
 
 from features.errors import DataError
@@ -56,6 +57,11 @@ def test_any_change_changes_the_fingerprint(whole, change) -> None:
 
 def test_the_name_tells_entity_kind_and_horizon(bundle) -> None:
     assert bundle.name == "gpu-failure-6h"
+
+
+def test_the_signature_is_what_the_registry_says_of_each_feature(bundle) -> None:
+    assert list(bundle.input_columns) == [feature.name for feature in bundle.features]
+    assert set(bundle.input_columns.values()) == {pl.Float32()}
 
 
 def test_features_that_are_not_the_models_are_refused(bundle) -> None:

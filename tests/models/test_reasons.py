@@ -27,9 +27,9 @@ def test_the_feature_that_raised_the_score_is_named_with_value_and_unit(model, h
     usual = UsualValues(
         {"gpu_temp_c_max_24h": 55.0}, {"gpu_temp_c_max_24h": 60.0}, {"gpu_temp_c_max_24h": 65.0}
     )
-    only = Feature("gpu_temp_c_max_24h", "telemetry_gauge", "degC", timedelta(1), "Hottest", ())
+    only = Feature("gpu_temp_c_max_24h", "telemetry_gauge", "degC", timedelta(1), "Hottest", (), "")
     families = [
-        f if f.name != only.name else Feature(f.name, "peer", f.unit, f.window, f.meaning, ())
+        f if f.name != only.name else Feature(f.name, "peer", f.unit, f.window, f.meaning, (), "")
         for f in bundle.features
     ]
     first = explain(hot, model, features=families, usual=usual, n_reasons=3)[0]

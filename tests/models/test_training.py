@@ -1,5 +1,6 @@
 """Rules of training the failure score."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -89,6 +90,22 @@ def test_sampled_negatives_leave_the_mean_score_at_the_prevalence(rows) -> None:
         rows, TrainSpec(rounds=60, min_data_in_leaf=20, min_incidents=10, negative_share=0.2)
     )
     assert sampled.scores(rows).mean() == pytest.approx(rows["label"].mean(), rel=0.15)
+
+
+def test_a_booster_is_the_same_whatever_other_seeds_sample(rows) -> None:
+    spec = replace(SPEC, negative_share=0.2)
+    both = fit(rows, replace(spec, seeds=(1, 2)))
+    alone = [fit(rows, replace(spec, seeds=(seed,))) for seed in (1, 2)]
+    texts = [model.boosters[0].model_to_string() for model in alone]
+    assert [booster.model_to_string() for booster in both.boosters] == texts
+    assert both.n_rows == alone[0].n_rows == rows.height
+
+
+def test_the_fewest_rows_of_a_leaf_are_those_of_the_population(rows) -> None:
+    spec = replace(SPEC, min_data_in_leaf=100)
+    sampled = fit(rows, replace(spec, negative_share=0.2)).boosters[0]
+    assert "[min_data_in_leaf: 20]" in sampled.model_to_string()
+    assert "[min_data_in_leaf: 100]" in fit(rows, spec).boosters[0].model_to_string()
 
 
 def test_early_stopping_keeps_the_best_round(rows) -> None:
