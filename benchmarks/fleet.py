@@ -35,7 +35,7 @@ BIG_NODES: Final = 25_000
 _LIMIT_GB: Final = 8
 
 
-def _shard() -> Shard:
+def day_shard() -> Shard:
     """A group of nodes for a day at one sample a minute."""
     regime = load_regime("h100").model_copy(update={"scrape_s": 60})
     fleet = simulate_fleet(regime, seed=1, nodes=NODES, days=1)
@@ -66,7 +66,7 @@ def _write_peer(tables: list[Any], folder: Path) -> float:
 
 def rate(folder: Path) -> str:
     """Samples per CPU second of ours and of the peer, and their ratio pair by pair."""
-    shard = _shard()
+    shard = day_shard()
     events = tell_shard(shard)
     write_telemetry(shard, events, folder, counts=Counter())
     paths = sorted((folder / "telemetry").rglob("*.parquet"))

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from features.errors import ForewarnError
-from pipelines import cli_remediate
+from pipelines import cli_recovery, cli_remediate, cli_replay, cli_scheduling
 from remediation.plan import plain
 from simulation.writers.forms import Form
 
@@ -24,6 +24,12 @@ app = typer.Typer(
 simulate = typer.Typer(no_args_is_help=True, help="Synthetic data with known truth.")
 app.add_typer(simulate, name="simulate")
 app.add_typer(cli_remediate.app, name="remediate")
+app.command()(cli_replay.replay)
+app.command()(cli_recovery.ettr)
+app.command("checkpoint-advice")(cli_recovery.checkpoint_advice)
+app.command()(cli_recovery.localize)
+simulate.command("recovery")(cli_recovery.simulate_recovery)
+simulate.command()(cli_scheduling.scheduling)
 
 _STOPPED: Final = 130
 """Exit code after Ctrl-C."""

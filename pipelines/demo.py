@@ -18,13 +18,14 @@ from dagster_shared.utils.warnings import BetaWarning
 
 from features.errors import SettingsError, SourceError
 from features.tables import GPU_SCORES, NODE_SCORES
+from pipelines.atomic_files import replace_file
 from pipelines.flow import TICK, publish_latest
 from pipelines.publish import LATEST
 from pipelines.remediate import PlanRun, plan_on_latest
 from pipelines.report import render_report
 from pipelines.report_assembly import assemble_report
 from pipelines.settings import Settings, load_settings
-from pipelines.store import TableStore, replace_file
+from pipelines.store import TableStore
 
 SAMPLES: Final = Path(__file__).parents[1] / "data_samples" / "demo"
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)

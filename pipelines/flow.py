@@ -3,6 +3,7 @@
 What each step computes is in the rooms below; Dagster only calls these in order.
 """
 
+import os
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -15,6 +16,7 @@ from features.grid import as_of_times, watched_grid
 from features.labels import LabelSpec, build_labels
 from features.matrix import MatrixSpec, build_gpu_matrix, matrix_features
 from features.outages import build_maintenance
+from features.telemetry_features import Memory, telemetry_reach
 from models.bundle import model_name
 from models.candidate import Candidate, CandidatePlan, build_candidate, gate_against
 from models.prior import fit_prior
@@ -23,12 +25,16 @@ from models.scoring import ScoreLimits, ServedModel, score_gpus, score_nodes
 from models.specs import Task, TrainSpec
 from models.splits import Origin
 from models.warnings import WarningPolicy
+from pipelines.feature_memory import FeatureMemory
 from pipelines.publish import publish_scores, published_as_of
 from pipelines.settings import Settings
-from pipelines.store import Span
+from pipelines.store import Span, TableStore
 
 TICK: Final = timedelta(hours=1)
 """Time between two rows of an entity: one per hourly partition, at its end."""
+
+THREADS: Final = min(4, os.cpu_count() or 1)
+"""Groups of a thousand GPUs whose features are computed at once, half a gigabyte each."""
 
 LIMITS: Final = ScoreLimits(sample_age="hours_since_sample")
 
@@ -51,11 +57,21 @@ def registered_name(settings: Settings, horizon_h: int) -> str:
     return model_name(Task(horizon_h=horizon_h, lead=settings.lead, trained_on=settings.trained_on))
 
 
-def gpu_matrix_of(tables: CoreTables, *, catalogue: FaultCatalogue, span: Span) -> pl.DataFrame:
+def gpu_matrix_of(
+    tables: CoreTables,
+    settings: Settings,
+    *,
+    catalogue: FaultCatalogue,
+    span: Span,
+) -> pl.DataFrame:
     """Features of every watched GPU at the end of each hour of a span.
 
+    The newest hour is computed from what earlier ones have left; any other stretch from the stored
+    samples. Both give the same rows.
+
     Args:
-        tables: Core tables, from far enough before the span.
+        tables: Core tables but telemetry, from far enough before the span.
+        settings: Where telemetry is stored.
         catalogue: Fault catalogue.
         span: Whole hours.
 
@@ -64,7 +80,23 @@ def gpu_matrix_of(tables: CoreTables, *, catalogue: FaultCatalogue, span: Span) 
     """
     # In the inventory an unknown start means: in place since before the record began.
     grid = watched_grid(tables.inventory, _as_ofs(span), unknown_start="watched")
-    return build_gpu_matrix(tables, grid, spec=MatrixSpec(catalogue=catalogue))
+    telemetry = TableStore(settings.store_root).telemetry
+    hours = telemetry.hours()
+    memory = FeatureMemory(settings.memory_dir)
+    spec = MatrixSpec(catalogue=catalogue)
+    since = span.end - telemetry_reach(spec.telemetry) - TICK
+    is_newest = span.end - span.start == TICK and span.end > max(memory.seen(), default=span.start)
+    matrix = build_gpu_matrix(
+        tables,
+        grid,
+        spec=spec,
+        samples=telemetry,
+        threads=THREADS,
+        memory=Memory(memory, memory.stale_from(hours, since=since)) if is_newest else None,
+    )
+    if is_newest:
+        memory.remember({hour: number for hour, number in hours.items() if hour < span.end})
+    return matrix
 
 
 def labels_of(

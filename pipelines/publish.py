@@ -15,7 +15,7 @@ import polars as pl
 from features.errors import DataError
 from features.tables import GPU_SCORES, NODE_SCORES
 from models.warnings import WarningPolicy
-from pipelines.store import replace_file
+from pipelines.atomic_files import replace_file
 
 LATEST = "LATEST.json"
 SCHEMA_VERSION = 1

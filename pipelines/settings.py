@@ -46,6 +46,25 @@ class SplitSettings(_Strict):
     valid_until: AwareDatetime
 
 
+class ScaleOutSettings(_Strict):
+    """Where features and scores of long spans are computed; by default in the process that asks.
+
+    Attributes:
+        scheduler: Address of a Dask scheduler, such as `tcp://head:8786`; its workers must see
+            `data_root` at the same path.
+        workers: Without a scheduler: processes on this machine. With one: workers to wait for
+            before the first part is handed out.
+    """
+
+    scheduler: str | None = Field(default=None, pattern=r"^(tcp|tls)://[^\s/:]+:\d{1,5}$")
+    workers: int = Field(default=0, ge=0, le=10_000)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether other processes compute at all."""
+        return self.scheduler is not None or self.workers > 0
+
+
 class Settings(_Strict):
     """One installation of Forewarn.
 
@@ -72,6 +91,7 @@ class Settings(_Strict):
             for a history that is loaded once (a partition costs Dagster 40 ms of event log).
         node_states_hold_only_trouble: Whether a node that the node states say nothing about is up
             (a list of events), rather than unknown (a full record).
+        scale_out: Where features and scores of long spans are computed.
     """
 
     site: str
@@ -93,6 +113,7 @@ class Settings(_Strict):
     switch_level: str = "switch"
     data_partition: Literal["hour", "day"] = "hour"
     node_states_hold_only_trouble: bool = False
+    scale_out: ScaleOutSettings = ScaleOutSettings()
 
     @field_validator("inputs", "data_root", "remediation", "fault_catalogue")
     @classmethod
@@ -145,6 +166,16 @@ class Settings(_Strict):
     def registry_dir(self) -> Path:
         """Folder of the model registry."""
         return self.data_root / "mlflow"
+
+    @property
+    def memory_dir(self) -> Path:
+        """Folder of what the feature engine remembers from hour to hour."""
+        return self.data_root / "memory"
+
+    @property
+    def spool_dir(self) -> Path:
+        """Folder of parts that other processes have computed, until they are stored."""
+        return self.data_root / "spool"
 
     @property
     def ledger_path(self) -> Path:

@@ -7,12 +7,12 @@ from datetime import datetime
 from pathlib import Path
 
 from pipelines import report_words, shadow_words
+from pipelines.atomic_files import replace_file
 from pipelines.report import page_environment
 from pipelines.report_figure import TONES
 from pipelines.settings import Settings
 from pipelines.shadow_figures import FATES, Figures, figures_of
 from pipelines.shadow_input import ShadowInput, read_input
-from pipelines.store import replace_file
 
 MOST_ROWS = 500
 """Rows of a table; a longer one nobody reads, and the page says how many it leaves out."""

@@ -1,10 +1,10 @@
 """The Parquet store: one folder per table, one immutable file per partition, replaced atomically.
 
-No Dagster and no knowledge of what a table means; contracts come from `features.tables`.
+No Dagster and no knowledge of what a table means; contracts come from `features.tables`. GPU
+telemetry, by far the largest, has a layout of its own in `pipelines.telemetry_store`.
 """
 
 import io
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,9 +17,12 @@ from polars.exceptions import PolarsError
 
 from features.contracts import REJECT_SCHEMA, Enforced, TableContract
 from features.errors import DataError, StructureError
-from features.tables import QUARANTINE
+from features.tables import CORE_GPU_TELEMETRY, QUARANTINE
+from pipelines.atomic_files import replace_file
+from pipelines.telemetry_store import TelemetryStore
 
-_STEP: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
+_HOUR: Final = timedelta(hours=1)
+_STEP: Final = {"hour": _HOUR, "day": timedelta(days=1)}
 _NAME: Final = {"hour": "%Y-%m-%dT%H.parquet", "day": "%Y-%m-%d.parquet"}
 _WHOLE: Final = "all.parquet"
 _GENERATION: Final = "forewarn.generation"
@@ -70,28 +73,6 @@ class Written:
     files: int
 
 
-def replace_file(path: Path, content: bytes, *, sync: bool = False) -> None:
-    """Puts `content` at `path` in one step: readers see the old file or the new one.
-
-    Args:
-        path: Final place; its folder is made where absent.
-        content: The whole file.
-        sync: Wait until the disk has it (published scores); a table that a crash of the
-            machine takes can be made anew, and waiting costs milliseconds per partition.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".unfinished-{os.getpid()}-{path.name}")
-    try:
-        with unfinished.open("wb") as file:
-            file.write(content)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
 class TableStore:
     """Tables under one root folder, each enforced by its contract when written.
 
@@ -101,6 +82,11 @@ class TableStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    @property
+    def telemetry(self) -> TelemetryStore:
+        """Where core/gpu_telemetry is kept, in a layout of its own."""
+        return TelemetryStore(self.folder(CORE_GPU_TELEMETRY))
 
     def folder(self, contract: TableContract) -> Path:
         """Where a table's files lie."""
@@ -131,20 +117,33 @@ class TableStore:
             DataError: The span is missing, not whole partitions, or does not cover a row.
         """
         enforced = contract.enforce(frame)
-        if contract.partition == "none":
-            parts = [(_WHOLE, enforced.frame)]
-        else:
+        if contract.partition != "none":
             enforced = _without_unknown_time(contract, enforced)
-            parts = _cut(contract, enforced.frame, span)
-        for name, part in parts:
-            write_table(self.folder(contract) / name, part, generation=generation)
+            span = _whole_partitions(contract, enforced.frame, span)
+        n_files = self._write_files(contract, enforced.frame, span=span, generation=generation)
         name = contract.asset_key.replace("/", "-")
         when = f"-{span.start:%Y%m%dT%H}-{span.end:%Y%m%dT%H}" if span else ""
         rejects = enforced.rejects.with_columns(
             table=pl.lit(contract.asset_key), source=pl.lit("contract"), origin=pl.lit(name + when)
         )
         self.keep_part(QUARANTINE, f"contract-{name}{when}", rejects)
-        return Written(enforced.frame.height, int(enforced.rejects["count"].sum()), len(parts))
+        return Written(enforced.frame.height, int(enforced.rejects["count"].sum()), n_files)
+
+    def _write_files(
+        self,
+        contract: TableContract,
+        frame: pl.DataFrame,
+        *,
+        span: Span | None,
+        generation: int | None,
+    ) -> int:
+        if span and _is_telemetry(contract):
+            start, end = span.start, span.end
+            return self.telemetry.write(frame, start=start, end=end, generation=generation or 0)
+        parts = _cut(contract, frame, span) if span else [(_WHOLE, frame)]
+        for name, part in parts:
+            write_table(self.folder(contract) / name, part, generation=generation)
+        return len(parts)
 
     def keep_part(self, contract: TableContract, name: str, frame: pl.DataFrame) -> None:
         """Stores one writer's share of a monitoring table; writing it again replaces it.
@@ -178,14 +177,16 @@ class TableStore:
         Raises:
             DataError: No file of the table lies in the span.
         """
-        files = self.files(contract, span=span)
-        if not files:
+        if not self._is_covered(contract, span):
             where = f" between {span.start} and {span.end}" if span else ""
             raise DataError(
                 f"table {contract.asset_key}: nothing is stored{where} under {self.root}. "
                 f"Materialise {contract.asset_key} for that time first."
             )
-        frame = _read_files(files)
+        if _is_telemetry(contract):
+            start, end = (span.start, span.end) if span else (None, None)
+            return self.telemetry.read(start=start, end=end)
+        frame = _read_files(self.files(contract, span=span))
         if span and contract.time_column:
             frame = frame.filter(_is_within(contract, span))
         return (
@@ -193,11 +194,21 @@ class TableStore:
         )
 
     def has(self, contract: TableContract) -> bool:
-        """Whether any file of the table is stored."""
-        return bool(self.files(contract))
+        """Whether any partition of the table is stored, be it without rows."""
+        return self._is_covered(contract, None)
+
+    def _is_covered(self, contract: TableContract, span: Span | None) -> bool:
+        if not _is_telemetry(contract):
+            return bool(self.files(contract, span=span))
+        hours = self.telemetry.hours()
+        if span is None:
+            return bool(hours)
+        return any(_floor(span.start, _HOUR) <= hour < span.end for hour in hours)
 
     def covered_until(self, contract: TableContract) -> datetime | None:
         """End of the last stored partition of a partitioned table; None: nothing is stored."""
+        if _is_telemetry(contract):
+            return max((hour + _HOUR for hour in self.telemetry.hours()), default=None)
         files = self.files(contract)
         if not files or contract.partition == "none":
             return None
@@ -209,6 +220,8 @@ class TableStore:
 
         An unpartitioned table has one entry, at the earliest moment there is.
         """
+        if _is_telemetry(contract):
+            return self.telemetry.hours()
         found = {}
         for path in self.files(contract):
             known = pl.read_parquet_metadata(path).get(_GENERATION, "0")
@@ -219,6 +232,9 @@ class TableStore:
 
     def files(self, contract: TableContract, *, span: Span | None = None) -> list[Path]:
         """The table's finished files in time order; unfinished ones are never seen."""
+        if _is_telemetry(contract):
+            start, end = (span.start, span.end) if span else (None, None)
+            return self.telemetry.files(start=start, end=end)
         folder = self.folder(contract)
         found = sorted(p for p in folder.glob("*.parquet") if re.match(r"\d{4}-|all\.", p.name))
         if span is None or contract.partition == "none":
@@ -294,10 +310,12 @@ def _floor(at: datetime, step: timedelta) -> datetime:
     return at - (at - epoch) % step
 
 
-def _cut(
-    contract: TableContract, frame: pl.DataFrame, span: Span | None
-) -> list[tuple[str, pl.DataFrame]]:
-    """Cuts a frame into the partitions of a span, empty ones included."""
+def _is_telemetry(contract: TableContract) -> bool:
+    return contract.asset_key == CORE_GPU_TELEMETRY.asset_key
+
+
+def _whole_partitions(contract: TableContract, frame: pl.DataFrame, span: Span | None) -> Span:
+    """The span, if it is made of whole partitions that every row lies in."""
     if contract.partition == "none" or contract.time_column is None:
         raise StructureError(f"table {contract.asset_key} has no time column to be cut by")
     step = _STEP[contract.partition]
@@ -312,6 +330,14 @@ def _cut(
             f"table {contract.asset_key}: {outside.height} rows lie outside {span.start}.."
             f"{span.end}, for example {outside.row(0, named=True)}. Select the span before writing."
         )
+    return span
+
+
+def _cut(
+    contract: TableContract, frame: pl.DataFrame, span: Span
+) -> list[tuple[str, pl.DataFrame]]:
+    """Cuts a frame into the partitions of a span, empty ones included."""
+    step = _STEP[contract.partition]
     every = "1h" if contract.partition == "hour" else "1d"
     keyed = frame.with_columns(_partition=_filed_time(contract).dt.truncate(every))
     parts = {

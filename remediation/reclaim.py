@@ -71,6 +71,9 @@ def reclaim(
 ) -> tuple[str, ...]:
     """Lyra's reclaim: the cheapest servers by preemption cost, idle and flexible-only ones first.
 
+    Of servers that cost the same, one goes first whose elastic jobs have more to give: the spare
+    nodes of a job that has few are left to servers that could not be had without them.
+
     Args:
         servers: Servers that could be given back.
         jobs_by_server: Running jobs of each.
@@ -86,10 +89,16 @@ def reclaim(
     >>> reclaim("abc", jobs, count=2)
     ('b', 'c')
     """
-    order = greedy_order(
-        servers, jobs_by_server, rank=lambda name, jobs: (server_preemption_cost(jobs), name)
-    )
-    return order[:count]
+
+    def rank(name: str, jobs: Sequence[JobView]) -> tuple[float, float, str]:
+        return server_preemption_cost(jobs), _tightness(jobs), name
+
+    return greedy_order(servers, jobs_by_server, rank=rank)[:count]
+
+
+def _tightness(jobs: Sequence[JobView]) -> float:
+    """Nodes that must stay for each that can go, over the elastic jobs; 0: nothing must stay."""
+    return sum((job.n_nodes - job.n_flexible) / job.n_flexible for job in jobs if job.n_flexible)
 
 
 def _without(job: JobView, name: str) -> JobView | None:

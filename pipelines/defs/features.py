@@ -11,6 +11,8 @@ import polars as pl
 
 from features.core_tables import CoreTables
 from features.tables import CORE_HEALTH_EVENTS
+from features.telemetry_features import telemetry_reach
+from features.telemetry_spec import TelemetrySpec
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
 from pipelines.flow import gpu_matrix_of, labels_of
 from pipelines.resources import Installation
@@ -20,14 +22,13 @@ KINDS = {"parquet"}
 
 def feature_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
     """The feature and label assets of one installation."""
+    telemetry = partitions.trailing(telemetry_reach(TelemetrySpec()))
     history = partitions.trailing(timedelta(days=30))
 
     @dg.asset(
         key=["features", "gpu_matrix"],
+        deps=[dg.AssetDep(["core", "gpu_telemetry"], partition_mapping=telemetry)],
         ins={
-            "gpu_telemetry": dg.AssetIn(
-                ["core", "gpu_telemetry"], partition_mapping=partitions.trailing(timedelta(days=2))
-            ),
             "health_events": dg.AssetIn(["core", "health_events"], partition_mapping=history),
             "jobs": dg.AssetIn(["core", "jobs"]),
             "incidents": dg.AssetIn(["core", "incidents"]),
@@ -45,7 +46,12 @@ def feature_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
         context: dg.AssetExecutionContext, installation: Installation, **core: pl.DataFrame
     ) -> pl.DataFrame:
         span = run_span(context)
-        return gpu_matrix_of(CoreTables(**core), catalogue=installation.catalogue, span=span)
+        return gpu_matrix_of(
+            CoreTables(**core),
+            installation.settings,
+            catalogue=installation.catalogue,
+            span=span,
+        )
 
     @dg.asset(
         key=["features", "labels"],

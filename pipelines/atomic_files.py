@@ -1,0 +1,32 @@
+"""Files put in place in one step: readers see the old one or the new one.
+
+What is in them is known to those who write them.
+"""
+
+import os
+import secrets
+from pathlib import Path
+
+
+def replace_file(path: Path, content: bytes, *, sync: bool = False) -> None:
+    """Puts `content` at `path` in one step: readers see the old file or the new one.
+
+    Args:
+        path: Final place; its folder is made where absent.
+        content: The whole file.
+        sync: Wait until the disk has it (published scores); a table that a crash of the
+            machine takes can be made anew, and waiting costs milliseconds per partition.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Process ids of two machines, and of any two containers, may be the same.
+    writer = f"{os.getpid()}-{secrets.token_hex(4)}"
+    unfinished = path.with_name(f".unfinished-{writer}-{path.name}")
+    try:
+        with unfinished.open("wb") as file:
+            file.write(content)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)

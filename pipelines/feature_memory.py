@@ -1,0 +1,111 @@
+"""What the feature engine remembers from tick to tick, as mapped files on disk.
+
+What the arrays mean is in `features.engine.ring`. They may be deleted at any time: the next tick
+then starts from the stored samples.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.atomic_files import replace_file
+
+_HEAD: Final = "head.json"
+_SEEN: Final = "seen.json"
+
+
+class FeatureMemory:
+    """A `BucketStore` in a folder, one folder per shard.
+
+    Args:
+        folder: Where; made on the first tick.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._mapped: dict[int, list[np.memmap[Any, Any]]] = {}
+
+    def head(self, shard: int) -> Mapping[str, Any] | None:
+        """What was committed last; None where nothing was, or any of its files is not whole."""
+        folder = self._of(shard)
+        read = _read_json(folder / _HEAD)
+        if read is None or set(read) != {"head", "files"}:
+            return None
+        for name, size in read["files"].items():
+            path = folder / name
+            if not path.exists() or path.stat().st_size != size:
+                return None
+        head: dict[str, Any] = read["head"]
+        return head
+
+    def array(self, shard: int, name: str, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
+        """A mapped array; zeros, and no room on disk, where nothing was written yet."""
+        path = self._of(shard) / f"{name}.bin"
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        if not size:
+            return np.zeros(shape, dtype)
+        if not path.exists() or path.stat().st_size != size:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                file.truncate(size)
+        mapped = np.memmap(path, dtype=dtype, mode="r+", shape=shape)
+        self._mapped.setdefault(shard, []).append(mapped)
+        return mapped.view(np.ndarray)
+
+    def commit(self, shard: int, head: Mapping[str, Any]) -> None:
+        """Waits until the disk has the arrays, then replaces the head in one step."""
+        for mapped in self._mapped.get(shard, []):
+            mapped.flush()
+        folder = self._of(shard)
+        files = {path.name: path.stat().st_size for path in sorted(folder.glob("*.bin"))}
+        content = json.dumps({"head": dict(head), "files": files})
+        replace_file(folder / _HEAD, content.encode(), sync=True)
+
+    def release(self, shard: int) -> None:
+        """Lets go of a shard's arrays."""
+        self._mapped.pop(shard, None)
+
+    def discard(self, shard: int) -> None:
+        """Forgets a shard."""
+        self.release(shard)
+        shutil.rmtree(self._of(shard), ignore_errors=True)
+
+    def seen(self) -> dict[datetime, int]:
+        """The hours that the last tick knew, each with the reading its rows rested on."""
+        read = _read_json(self.folder / _SEEN) or {}
+        return {datetime.fromisoformat(hour): number for hour, number in read.items()}
+
+    def stale_from(self, hours: Mapping[datetime, int], *, since: datetime) -> datetime | None:
+        """The first hour that is not as the last tick knew it.
+
+        Args:
+            hours: The stored hours, each with the reading its rows rest on.
+            since: Hours before this one do not matter any more.
+        """
+        seen = self.seen()
+        changed = [
+            hour for hour in {*hours, *seen} if hour >= since and hours.get(hour) != seen.get(hour)
+        ]
+        return min(changed, default=None)
+
+    def remember(self, hours: Mapping[datetime, int]) -> None:
+        """Keeps what a finished tick knew."""
+        content = {hour.isoformat(): number for hour, number in sorted(hours.items())}
+        replace_file(self.folder / _SEEN, json.dumps(content).encode(), sync=True)
+
+    def _of(self, shard: int) -> Path:
+        return self.folder / f"shard={shard:04d}"
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        read = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return read if isinstance(read, dict) else None

@@ -1,0 +1,1 @@
+"""What ranks of a training job were doing: stack dumps and flight recorders."""
