@@ -4,26 +4,54 @@ Absolute seconds depend on the machine; the ratios are what is held to.
 """
 
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks import exposition, fleet, hook, kernel_scan, prometheus, sacct
-from features.core_tables import CoreTables
-from features.grid import as_of_times, watched_grid
-from features.matrix import MatrixSpec, build_gpu_matrix
-from features.tables import CORE_GPU_TELEMETRY, CORE_INVENTORY
+from benchmarks import (
+    exposition,
+    features,
+    fleet,
+    forest,
+    hook,
+    joins,
+    kernel_scan,
+    localization,
+    prometheus,
+    replay,
+    sacct,
+    sampling,
+    scheduling,
+    storage,
+    tick,
+)
 from pipelines.sources.history.files import read_history
 from pipelines.sources.telemetry.dcgm_text import parse_dcgm_text
 
 SAMPLES = Path(__file__).parents[1] / "data_samples" / "demo"
 RUNS = 5
+PARTS = (
+    features,
+    tick,
+    storage,
+    forest,
+    joins,
+    sampling,
+    hook,
+    fleet,
+    sacct,
+    exposition,
+    kernel_scan,
+    prometheus,
+    localization,
+    scheduling,
+    replay,
+)
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 
 
@@ -84,46 +112,13 @@ def telemetry_table() -> Pair:
     )
 
 
-def matrix(folder: Path) -> Pair:
-    """Telemetry features of a day at hourly moments, against scanning the same columns."""
-    mapping = SAMPLES / "mappings" / "telemetry.yaml"
-    paths = [SAMPLES / "telemetry" / f"2026-01-{day:02}" / "0000-00.parquet" for day in (8, 9, 10)]
-    raw = pl.concat(
-        read_history(path, mapping, ingested_at=NOW).tables["raw/gpu_telemetry"] for path in paths
-    )
-    core = CORE_GPU_TELEMETRY.conform(raw.select(CORE_GPU_TELEMETRY.schema.names()))
-    core = core.unique(["gpu_uuid", "ts"]).sort("gpu_uuid", "ts")
-    stored = folder / "core.parquet"
-    core.write_parquet(stored)
-    inventory = core.select("gpu_uuid", "node").unique("gpu_uuid").with_columns(
-        valid_from=pl.lit(NOW - timedelta(days=90)).cast(pl.Datetime("us", "UTC")),
-        **{
-            name: pl.lit(None, dtype)
-            for name, dtype in CORE_INVENTORY.schema.items()
-            if name not in {"gpu_uuid", "node", "valid_from"}
-        },
-    )  # fmt: skip
-    start = datetime(2026, 1, 10, 1, tzinfo=UTC)
-    hours = as_of_times(start, start + timedelta(days=1), every=timedelta(hours=1))
-    grid = watched_grid(CORE_INVENTORY.conform(inventory), hours)
-    spec = MatrixSpec(parts=("telemetry",))
-    tables = CoreTables(gpu_telemetry=core, inventory=inventory)
-    return Pair(
-        "telemetry features, one day, hourly grid",
-        "polars scan of the same three days",
-        lambda: build_gpu_matrix(tables, grid, spec=spec),
-        lambda: pl.scan_parquet(stored).select(pl.all().max()).collect(),
-    )
-
-
 def main() -> None:
     """Prints the table."""
     print(f"{'what':<44}{'ours s':>9}{'peer s':>9}{'ratio':>9}  peer")
-    with tempfile.TemporaryDirectory() as folder:
-        for pair in (dcgm_text(), telemetry_table(), matrix(Path(folder))):
-            print(measure(pair), flush=True)
+    for pair in (dcgm_text(), telemetry_table()):
+        print(measure(pair), flush=True)
     print(f"CPU seconds of all threads, median of {RUNS} runs after a warm-up")
-    for part in (hook, fleet, sacct, exposition, kernel_scan, prometheus):
+    for part in PARTS:
         print(f"\n{(part.__doc__ or '').splitlines()[0]}", flush=True)
         for line in part.rows():
             print(line, flush=True)

@@ -29,7 +29,7 @@ from features.engine.samples import SHARD_SIZE
 from features.grid import as_of_times, watched_grid
 from features.matrix import MatrixSpec, build_gpu_matrix
 from features.tables import CORE_GPU_TELEMETRY, CORE_INVENTORY, GPU_MATRIX
-from pipelines.scale_out import ONE_THREAD, write_matrix
+from pipelines.scale_out import LOCAL_DASK, write_matrix
 from pipelines.settings import ScaleOutSettings, Settings
 from pipelines.sources.catalogue import load_catalogue
 from pipelines.store import Span, TableStore
@@ -112,7 +112,7 @@ def by_workers(site: Site, workers: int) -> tuple[float, Taken, float]:
     """Seconds until a cluster is there, what its second run took, and a worker's peak in MB."""
     began = time.perf_counter()
     with (
-        dask.config.set({"distributed.nanny.pre-spawn-environ": ONE_THREAD}),
+        dask.config.set(LOCAL_DASK),
         LocalCluster(
             n_workers=workers,
             threads_per_worker=1,

@@ -161,9 +161,10 @@ def telemetry_rows(tables: CoreTables, grid: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `entity_id`, `node`, `as_of`.
     """
-    in_place = watched_grid(
-        tables.inventory, grid["as_of"].unique().sort(), unknown_start="watched"
-    )
+    # Of a large fleet few GPUs were ever on these nodes; their stays elsewhere say when.
+    nearby = tables.inventory.filter(pl.col("node").is_in(grid["node"].unique().implode()))
+    stays = tables.inventory.join(nearby, on="gpu_uuid", how="semi")
+    in_place = watched_grid(stays, grid["as_of"].unique().sort(), unknown_start="watched")
     neighbours = in_place.join(grid, on=["node", "as_of"], how="semi").join(
         grid, on=["entity_id", "as_of"], how="anti"
     )

@@ -16,6 +16,7 @@ from features.grid import as_of_times, watched_grid
 from features.labels import LabelSpec, build_labels
 from features.matrix import MatrixSpec, build_gpu_matrix, matrix_features
 from features.outages import build_maintenance
+from features.tables import GPU_MATRIX
 from features.telemetry_features import Memory, telemetry_reach
 from models.bundle import model_name
 from models.candidate import Candidate, CandidatePlan, build_candidate, gate_against
@@ -27,6 +28,7 @@ from models.splits import Origin
 from models.warnings import WarningPolicy
 from pipelines.feature_memory import FeatureMemory
 from pipelines.publish import publish_scores, published_as_of
+from pipelines.scale_out import is_worth, write_matrix
 from pipelines.settings import Settings
 from pipelines.store import Span, TableStore
 
@@ -67,7 +69,7 @@ def gpu_matrix_of(
     """Features of every watched GPU at the end of each hour of a span.
 
     The newest hour is computed from what earlier ones have left; any other stretch from the stored
-    samples. Both give the same rows.
+    samples, by other processes where the settings name them. All give the same rows.
 
     Args:
         tables: Core tables but telemetry, from far enough before the span.
@@ -78,12 +80,15 @@ def gpu_matrix_of(
     Returns:
         features/gpu_matrix.
     """
+    spec = MatrixSpec(catalogue=catalogue)
+    if is_worth(settings, span):
+        write_matrix(tables, settings, span=span, spec=spec)
+        return TableStore(settings.store_root).read(GPU_MATRIX, span=span)
     # In the inventory an unknown start means: in place since before the record began.
     grid = watched_grid(tables.inventory, _as_ofs(span), unknown_start="watched")
     telemetry = TableStore(settings.store_root).telemetry
     hours = telemetry.hours()
     memory = FeatureMemory(settings.memory_dir)
-    spec = MatrixSpec(catalogue=catalogue)
     since = span.end - telemetry_reach(spec.telemetry) - TICK
     is_newest = span.end - span.start == TICK and span.end > max(memory.seen(), default=span.start)
     matrix = build_gpu_matrix(

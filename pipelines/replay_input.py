@@ -30,7 +30,7 @@ from remediation.hook_settings import load_hook_settings, read_hook_file
 from remediation.program import Tick, site_on
 from remediation.score_source import LATEST, FolderScoreSource
 from remediation.site import LevelRule, Site, load_site
-from simulation.replay.history import History
+from simulation.replay.history import History, micros
 from simulation.replay.tables import Record, history_of
 
 SETTINGS_FILE: Final = "forewarn.yaml"
@@ -106,7 +106,7 @@ def read_history(
         note=settings.note,
         history=history,
         site=site,
-        cautions=_cautions(history),
+        cautions=_cautions(history, settings),
     )
 
 
@@ -166,7 +166,7 @@ def _hourly(start: datetime, end: datetime) -> list[datetime]:
     return [one.start for one in Span(start, end).steps(TICK)]
 
 
-def _cautions(history: History) -> tuple[str, ...]:
+def _cautions(history: History, settings: Settings) -> tuple[str, ...]:
     scores = history.scores
     if scores is None:
         return ("No scores are stored, so the model is not replayed.",)
@@ -178,6 +178,12 @@ def _cautions(history: History) -> tuple[str, ...]:
         said.append(
             f"{n_prior:,} of {scores.score.size:,} scores are priors. Live, the hook only "
             "recommends on them; here they act."
+        )
+    split = settings.split
+    if split is not None and history.start < micros(split.valid_until):
+        said.append(
+            f"The time begins before {split.valid_until:%Y-%m-%d %H:%M} UTC, up to which the "
+            "settings train and calibrate: scores of those days may have seen what they predict."
         )
     return tuple(said)
 

@@ -10,8 +10,8 @@ if nothing that they rest on has changed.
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
@@ -47,10 +47,21 @@ from pipelines.telemetry_layout import locked
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-ONE_THREAD: Final = dict.fromkeys(
-    ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
+_THREADS: Final = (
+    "POLARS_MAX_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
 )
-"""Environment of a worker: as many workers as cores, each with one thread."""
+LOCAL_DASK: Final = {
+    # Started anew, not forked: threads of numba and Polars do not survive a fork.
+    "distributed.worker.multiprocessing-method": "spawn",
+    # As many workers as cores, each with one thread.
+    "distributed.nanny.pre-spawn-environ": dict.fromkeys(_THREADS, "1"),
+    # Looks at every thread a hundred times a second.
+    "distributed.worker.profile.enabled": False,
+}
+"""Dask's settings for processes on this machine."""
 
 _AHEAD: Final = 2
 """Tasks handed out per worker thread: the next one is there when one ends."""
@@ -143,15 +154,7 @@ def connected(wanted: ScaleOutSettings) -> Iterator["Client"]:
         ) from error
     with ExitStack() as stack:
         if wanted.scheduler is None:
-            # Started anew, not forked: threads of numba and Polars do not survive a fork.
-            stack.enter_context(
-                dask.config.set(
-                    {
-                        "distributed.worker.multiprocessing-method": "spawn",
-                        "distributed.nanny.pre-spawn-environ": ONE_THREAD,
-                    }
-                )
-            )
+            stack.enter_context(dask.config.set(LOCAL_DASK))
             scheduler = stack.enter_context(
                 LocalCluster(
                     n_workers=wanted.workers,
@@ -166,7 +169,7 @@ def connected(wanted: ScaleOutSettings) -> Iterator["Client"]:
         try:
             client = stack.enter_context(Client(scheduler, timeout=_CONNECT_S))
             client.wait_for_workers(max(1, wanted.workers), timeout=_PATIENCE_S)
-        except (OSError, TimeoutError) as error:
+        except OSError as error:
             raise SettingsError(
                 f"scale_out: {wanted.scheduler or 'processes on this machine'}: "
                 f"{max(1, wanted.workers)} workers were waited for in vain: {error}. Check that "
@@ -195,12 +198,14 @@ def _newest(store: TableStore, span: Span) -> Span | None:
 def _run(client: "Client", work: Work, span: Span, *, spool: Path) -> None:
     """Computes and stores a span; once all is stored, nothing is left in the spool."""
     days: dict[Span, _Day] = {}
-    for unit in _computed(client, work, _units(work, span, spool=spool, days=days)):
-        day = days[unit.span]
-        day.n_missing -= 1
-        if not day.n_missing:
-            _store_day(work, day)
-            del days[unit.span]
+    units = _units(work, span, spool=spool, days=days)
+    with closing(_computed(client, work, units)) as computed:
+        for unit in computed:
+            day = days[unit.span]
+            day.n_missing -= 1
+            if not day.n_missing:
+                _store_day(work, day)
+                del days[unit.span]
     for path in spool.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
@@ -212,7 +217,7 @@ def _units(work: Work, span: Span, *, spool: Path, days: dict[Span, _Day]) -> It
         folder = spool / f"{part.start:%Y%m%dT%H}-{part.end:%Y%m%dT%H}"
         units = units_of(work, part, folder=folder)
         day = _Day(part, folder, units, len(units))
-        if _read_stored(day) != _stored(work, day):
+        if not _is_stored(work, day):
             days[part] = day
             yield from units
 
@@ -226,9 +231,10 @@ def _days(span: Span) -> Iterator[Span]:
         at = midnight
 
 
-def _computed(client: "Client", work: Work, units: Iterator[Unit]) -> Iterator[Unit]:
+def _computed(client: "Client", work: Work, units: Iterator[Unit]) -> Generator[Unit]:
     """Hands units out, a few ahead of what is being computed; gives them as they are finished."""
     from distributed import wait
+    from distributed.comm.core import CommClosedError
 
     code = code_version()
     running: dict[Future[None], Unit] = {}
@@ -248,8 +254,11 @@ def _computed(client: "Client", work: Work, units: Iterator[Unit]) -> Iterator[U
             for future in done:
                 _raise_error(future, running[future])
                 yield running.pop(future)
+    except CommClosedError as error:
+        raise DataError(_lost(error)) from error
     finally:
-        client.cancel(list(running))
+        with suppress(CommClosedError):
+            client.cancel(list(running))
 
 
 def _check_alive(client: "Client") -> None:
@@ -275,10 +284,14 @@ def _raise_error(future: "Future[None]", unit: Unit) -> None:
             "and run again: finished parts are kept."
         ) from error
     except FutureCancelledError as error:
-        raise DataError(
-            f"scale_out: the scheduler was lost: {error}. Start it and its workers anew, and run "
-            "again: finished parts are kept."
-        ) from error
+        raise DataError(_lost(error)) from error
+
+
+def _lost(error: Exception) -> str:
+    return (
+        f"scale_out: the scheduler was lost: {error}. Start it and its workers anew, and run "
+        "again: finished parts are kept."
+    )
 
 
 def _store_day(work: Work, day: _Day) -> None:
@@ -303,8 +316,10 @@ def _stored(work: Work, day: _Day) -> dict[str, str]:
     return {"units": " ".join(unit.path.stem for unit in day.units), **contents}
 
 
-def _read_stored(day: _Day) -> object:
+def _is_stored(work: Work, day: _Day) -> bool:
+    """Whether an earlier run has stored the day, from the same inputs, and nobody has since."""
     try:
-        return json.loads((day.folder / _STORED).read_bytes())
-    except (OSError, ValueError):
-        return None
+        content = (day.folder / _STORED).read_bytes()
+    except FileNotFoundError:
+        return False
+    return bool(json.loads(content) == _stored(work, day))

@@ -77,7 +77,8 @@ def window_blocks(
     gpus = gpus_of(source, shard)
     if not gpus or moments.count <= 0:
         return
-    n_buckets = plan.history + min(plan.history, moments.count * moments.step)
+    ahead = max(moments.step, min(plan.history, moments.count * moments.step))
+    n_buckets = plan.history + ahead
     group = _BUDGET_BYTES // (n_buckets * _bytes_per_bucket(plan)) // BLOCK * BLOCK
     for start in range(gpus.start, gpus.stop, max(BLOCK, group)):
         some = range(start, min(start + max(BLOCK, group), gpus.stop))

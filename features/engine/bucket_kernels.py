@@ -20,9 +20,7 @@ NULL: Final = np.int32(-(2**31))
 NO_VALUE: Final = np.int64(-(2**63))
 """Stands for "unknown" among 64-bit values."""
 HIGHEST: Final = np.int32(2**31 - 1)
-LARGEST: Final = 4_000_000
-"""Largest value that may be summed: squares then stay exact in float64."""
-_AT_ONCE: Final = 512  # 512 * LARGEST**2 < 2**53
+_AT_ONCE: Final = 512  # 512 * plan.LARGEST**2 < 2**53
 
 
 @jit
@@ -91,29 +89,29 @@ def add_times(
 @exact_float_jit
 def add_gauge(
     v: Array, x: Array, run_gpu: Array, run_bucket: Array, run_start: Array, n_runs: Int,
-    s: Array, ss: Array, tv: Array, low: Array, high: Array, last: Array, has_null: Int,
+    n_null: Array, s: Array, ss: Array, tv: Array, low: Array, high: Array, last: Array,
 ) -> None:  # fmt: skip
     """Adds a gauge to its buckets; runs with unknown values are left to `add_gappy_runs`.
 
     Args:
-        v: Values, int32, at most `LARGEST` in size, `NULL` where unknown, shape (n,).
+        v: Values, int32, at most `plan.LARGEST` in size, `NULL` where unknown, shape (n,).
         x: Seconds since the bucket's start.
         run_gpu: As from `find_runs`, like the next three.
         run_bucket: Bucket of each run.
         run_start: First sample of each run.
         n_runs: How many runs.
+        n_null: Unknown values in each run (`count_null`), shape (runs,); empty: none in any.
         s: Sum of values, shape (GPUs, buckets), like the next five.
         ss: Sum of squares.
         tv: Sum of seconds times value.
         low: Lowest value.
         high: Highest value.
         last: Last value.
-        has_null: Whether any value is unknown.
     """
     for run in range(n_runs):
         g, b = run_gpu[run], run_bucket[run]
         first, end = run_start[run], run_start[run + 1]
-        if has_null and _count_null(v[first:end]) > 0:
+        if n_null.size and n_null[run] > 0:
             continue
         for start in range(first, end, _AT_ONCE):
             vs, xs = v[start : min(start + _AT_ONCE, end)], x[start : min(start + _AT_ONCE, end)]
@@ -137,12 +135,12 @@ def add_gauge(
 @jit
 def add_gappy_runs(
     v: Array, x: Array, run_gpu: Array, run_bucket: Array, run_start: Array, n_runs: Int,
-    s: Array, ss: Array, tv: Array, low: Array, high: Array, last: Array,
+    n_null: Array, s: Array, ss: Array, tv: Array, low: Array, high: Array, last: Array,
 ) -> None:  # fmt: skip
     """Adds the runs of a gauge that have unknown values; see `add_gauge`."""
     for run in range(n_runs):
         start, end = run_start[run], run_start[run + 1]
-        if _count_null(v[start:end]) == 0:
+        if n_null[run] == 0:
             continue
         g, b = run_gpu[run], run_bucket[run]
         for i in range(start, end):
@@ -160,18 +158,18 @@ def add_gappy_runs(
 @jit
 def add_known_times(
     v: Array, x: Array, run_gpu: Array, run_bucket: Array, run_start: Array, n_runs: Int,
-    run_t: Array, run_tt: Array, n: Array, t: Array, tt: Array, has_null: Int,
+    n_null: Array, run_t: Array, run_tt: Array, n: Array, t: Array, tt: Array,
 ) -> None:  # fmt: skip
     """Adds counts and times of the known values of a gauge that has had unknown ones."""
     for run in range(n_runs):
         g, b = run_gpu[run], run_bucket[run]
         start, end = run_start[run], run_start[run + 1]
-        n_null = _count_null(v[start:end]) if has_null else 0
-        n[g, b] += end - start - n_null
+        n[g, b] += end - start
         t[g, b] += run_t[run]
         tt[g, b] += run_tt[run]
-        if n_null == 0:
+        if n_null.size == 0 or n_null[run] == 0:
             continue
+        n[g, b] -= n_null[run]
         for i in range(start, end):
             if v[i] == NULL:
                 seconds = np.int64(x[i])
@@ -180,11 +178,13 @@ def add_known_times(
 
 
 @jit
-def _count_null(v: Array) -> Int:
-    count = 0
-    for value in v:
-        count += value == NULL
-    return count
+def count_null(v: Array, run_start: Array, n_runs: Int, n_null: Array) -> None:
+    """Counts the unknown values of each run."""
+    for run in range(n_runs):
+        count = 0
+        for value in v[run_start[run] : run_start[run + 1]]:
+            count += value == NULL
+        n_null[run] = count
 
 
 @jit

@@ -164,14 +164,16 @@ class Buckets:
     def _add_gauge(self, number: int, values: Ints, x: Ints, runs: Runs, *, has_null: bool) -> None:
         s, ss, tv = self.sums[:, number]
         low, high, last = self.low[number], self.high[number], self.last[number]
-        kernels.add_gauge(values, x, *runs, s, ss, tv, low, high, last, has_null)
+        n_null = np.empty(runs[3] if has_null else 0, np.int64)
         if has_null:
-            kernels.add_gappy_runs(values, x, *runs, s, ss, tv, low, high, last)
+            kernels.count_null(values, runs[2], runs[3], n_null)
+            kernels.add_gappy_runs(values, x, *runs, n_null, s, ss, tv, low, high, last)
+        kernels.add_gauge(values, x, *runs, n_null, s, ss, tv, low, high, last)
         own = self.own[number]
         if own >= 0:
-            times = self.own_times[:, own]
+            of_run, times = self._run_times, self.own_times[:, own]
             kernels.add_known_times(
-                values, x, *runs, *self._run_times, self.own_n[own], times[0], times[1], has_null
+                values, x, *runs, n_null, *of_run, self.own_n[own], times[0], times[1]
             )
 
     def _give_own(self, number: int) -> None:
@@ -207,8 +209,10 @@ def _counter(piece: Piece, name: str) -> Ints | None:
     values = piece.values.get(name)
     if values is None:
         return None
-    wide = values.astype(np.int64)
     null = piece.nulls.get(name)
+    wide = values.astype(np.int64, copy=null is not None)
     if null is not None:
-        wide[values == null] = NO_VALUE
+        wide[wide == null] = NO_VALUE
+    # The pieces' own arrays cannot be written to, and numba tells the two kinds apart.
+    wide.flags.writeable = False
     return wide

@@ -26,6 +26,9 @@ RESETS: Final = "resets"
 MEMORY: Final = timedelta(hours=24)
 """How old the last known value of a counter may be to count an increase from."""
 
+LARGEST: Final = 4_000_000
+"""Largest value of a gauge, in steps: sums of squares then stay exact in float64."""
+
 _MS: Final = timedelta(milliseconds=1)
 
 
@@ -144,7 +147,8 @@ def plan_engine(
         counters: Counters that `resets` looks at; those with an increase are added.
 
     Raises:
-        DataError: A window is not a whole number of buckets, or a gauge has no resolution.
+        DataError: A window is not a whole number of buckets, a gauge cannot be summed exactly, or
+            a result is wanted twice.
     """
     for one in wanted:
         if one.window % bucket or one.window <= timedelta(0):
@@ -174,6 +178,7 @@ def plan_engine(
             count_rows[at] = row
         else:
             age_rows[at] = row
+    _check_places(wanted, [gauge_rows, counter_rows, count_rows, age_rows])
     return EnginePlan(
         names=tuple(one.name for one in wanted),
         bucket_ms=bucket // _MS,
@@ -190,6 +195,17 @@ def plan_engine(
     )
 
 
+def _check_places(wanted: Sequence[Wanted], rows: Sequence[npt.NDArray[np.int32]]) -> None:
+    """Refuses a result that has lost its place to a later one: it would never be filled."""
+    placed = {int(row) for some in rows for row in some[some >= 0]}
+    lost = [one.name for number, one in enumerate(wanted) if number not in placed]
+    if lost:
+        raise DataError(
+            f"engine: each statistic of a column and window must be wanted once, got another for "
+            f"{', '.join(lost)}. Leave one of them out."
+        )
+
+
 def _resolution(column: str, derived: dict[str, Any]) -> float:
     if column in derived or column in (N_KNOWN, RESETS):
         return 1.0
@@ -198,5 +214,12 @@ def _resolution(column: str, derived: dict[str, Any]) -> float:
         raise DataError(
             f"engine: {column} must have a resolution to be summed exactly, got none. Choose "
             f"another gauge: its range is too wide for exact sums of squares."
+        )
+    largest = max(abs(metric.minimum), abs(metric.maximum)) / metric.resolution
+    if round(largest) > LARGEST:
+        raise DataError(
+            f"engine: {column} must be within {LARGEST} steps of {metric.resolution} "
+            f"{metric.unit} to be a gauge, its contract allows {largest:.0f}. Ask for its increase "
+            f"if it is a counter, or for some of its bits."
         )
     return metric.resolution

@@ -48,11 +48,7 @@ class BucketStore(Protocol):
         ...
 
     def commit(self, shard: int, head: Mapping[str, Any]) -> None:
-        """Makes the arrays durable, then the head, in one step."""
-        ...
-
-    def release(self, shard: int) -> None:
-        """Lets go of a shard's arrays."""
+        """Makes the head count, in one step, with all that the arrays hold by now."""
         ...
 
     def discard(self, shard: int) -> None:
@@ -77,7 +73,7 @@ class TickResult:
 
 def fingerprint(plan: EnginePlan) -> str:
     """Changes with anything that a slot's meaning depends on."""
-    parts = [VERSION, plan.bucket_ms, plan.windows.tolist(), plan.gauges, plan.derived]
+    parts = [VERSION, MARGIN, plan.bucket_ms, plan.windows.tolist(), plan.gauges, plan.derived]
     return sha256(repr([*parts, plan.counters, plan.reach]).encode()).hexdigest()[:16]
 
 
@@ -110,7 +106,6 @@ def tick_shard(
         memory.commit()
     out = np.empty((len(plan.names), memory.lanes), np.float32)
     memory.results(out)
-    store.release(shard)
     return TickResult(gpus.start, moment, out[:, : len(gpus)])
 
 
@@ -120,6 +115,7 @@ class _Memory:
     Attributes:
         since: The first bucket that samples were read of.
         until: The bucket after the last one that is held.
+        top: The furthest that `until` ever was: older slots may be overwritten.
         own: The number of each gauge that has unknown values, else -1, shape (G,).
         turn: Which of the two memories of counters is that of `until`.
         lanes: GPUs there is room for.
@@ -133,18 +129,19 @@ class _Memory:
         self.lanes = -(-max(len(gpus), 1) // _LANES) * _LANES
         head = store.head(self.shard) or {}
         if (head.get("plan"), head.get("lanes")) != (fingerprint(plan), self.lanes):
-            head = {"since": 0, "until": 0, "own": [-1] * len(plan.gauges), "turn": 0}
+            head = {"since": 0, "until": 0, "top": 0, "own": [-1] * len(plan.gauges), "turn": 0}
         self.since, self.until, self.turn = head["since"], head["until"], head["turn"]
+        self.top = head["top"]
         self.own = np.array(head["own"], np.int64)
 
     def go_to(self, moment: int, stale_from: int | None) -> None:
         """Takes back what is stale or too new; starts anew where too little is remembered."""
         target = min(self.until, moment, moment if stale_from is None else stale_from)
-        is_old = moment - target > self.plan.reach or self.until - target > MARGIN
+        is_old = moment - target > self.plan.reach or self.top - target > MARGIN
         is_short = self.since > min(moment - self.plan.reach, target)
         if is_old or is_short:
             self.store.discard(self.shard)
-            self.since = self.until = moment - self.plan.reach
+            self.since = self.until = self.top = moment - self.plan.reach
             self.own[:] = -1
             self._open()
             self.extremes[:, 0], self.extremes[:, 1] = HIGHEST, NULL
@@ -170,7 +167,7 @@ class _Memory:
             self._move(new, at, self.until + at)
         self.turn = 1 - self.turn
         self.before[self.turn] = new.before
-        self.until = end
+        self.until, self.top = end, max(self.top, end)
 
     def results(self, out: npt.NDArray[np.float32]) -> None:
         """Fills the results of the windows that end with the head, shape (F, lanes)."""
@@ -183,10 +180,11 @@ class _Memory:
         )  # fmt: skip
 
     def commit(self) -> None:
-        """Makes the head durable."""
+        """Makes what was written so far count."""
         head = {"plan": fingerprint(self.plan), "lanes": self.lanes, "own": self.own.tolist()}
         self.store.commit(
-            self.shard, {**head, "since": self.since, "until": self.until, "turn": self.turn}
+            self.shard,
+            {**head, "since": self.since, "until": self.until, "top": self.top, "turn": self.turn},
         )
 
     def _read(self, start: int, end: int, *, before: Array | None) -> Buckets:
@@ -197,7 +195,12 @@ class _Memory:
         if before is not None:
             buckets.before = before
         pieces = self.source.pieces(
-            self.shard, start_ms=start * length, end_ms=end * length, columns=self.plan.columns
+            self.shard,
+            start_ms=start * length,
+            end_ms=end * length,
+            columns=self.plan.columns,
+            # A GPU that is written for the first time meanwhile has no lane yet.
+            gpus=range(self.first_gpu, self.first_gpu + self.lanes),
         )
         for piece in pieces:
             buckets.add(piece, start_ms=start * length)

@@ -103,8 +103,26 @@ def _fill_shard(
     out: Floats,
 ) -> None:
     """Fills the rows of one shard, which are sorted by (GPU, moment)."""
+    distinct = np.unique(moments[rows])
+    # Moments that share no sample are computed apart: nothing in between is read or kept.
+    apart = np.flatnonzero(np.diff(distinct) > plan.reach) + 1
+    for some in np.split(distinct, apart):
+        is_one = (moments[rows] >= some[0]) & (moments[rows] <= some[-1])
+        _fill_stretch(source, plan, codes, moments, rows=rows[is_one], grid=_grid(some), out=out)
+
+
+def _fill_stretch(
+    source: SampleSource,
+    plan: EnginePlan,
+    codes: Ints,
+    moments: Ints,
+    *,
+    rows: Ints,
+    grid: Moments,
+    out: Floats,
+) -> None:
+    """Fills the rows of one shard whose moments lie on a grid; sorted by (GPU, moment)."""
     of_gpu, at = codes[rows], moments[rows]
-    grid = _grid(np.unique(at))
     shard = int(of_gpu[0]) // SHARD_SIZE
     for block in window_blocks(source, plan, grid, shard=shard):
         size = block.values.shape[0]

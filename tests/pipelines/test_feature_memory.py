@@ -9,7 +9,7 @@ import pytest
 from features.core_tables import CoreTables
 from features.engine import ring
 from features.tables import CORE_GPU_TELEMETRY, CORE_INVENTORY
-from pipelines import flow
+from pipelines import feature_memory, flow
 from pipelines.feature_memory import FeatureMemory
 from pipelines.settings import Settings
 from pipelines.sources.catalogue import load_catalogue
@@ -143,3 +143,13 @@ def test_a_crash_at_any_step_of_an_hour_loses_nothing(site, monkeypatch):
             hourly(site, 3)
         monkeypatch.setattr(ring._Memory, step, original)
     same(hourly(site, 3), right)
+
+
+def test_after_a_start_of_the_machine_the_memory_is_built_anew(site, monkeypatch):
+    for hour in range(3):
+        land(site, hour)
+        hourly(site, hour)
+    monkeypatch.setattr(feature_memory, "_boot_id", lambda: "another start")
+    assert FeatureMemory(site.memory_dir).head(0) is None
+    land(site, 3)
+    same(hourly(site, 3), whole(site, 4))

@@ -293,6 +293,18 @@ def test_priors_and_several_models_are_told(installation: Path) -> None:
     assert "1 of 2 scores are priors" in found.cautions[1]
 
 
+def test_scores_of_days_that_were_trained_on_are_told(installation: Path) -> None:
+    file = installation / "forewarn.yaml"
+    values = yaml.safe_load(file.read_text())
+    for hours, n_cautions in ((1, 0), (24, 1)):
+        until = (T + hours * H).isoformat()
+        split = {"train_until": (T + 0.5 * H).isoformat(), "valid_until": until}
+        file.write_text(yaml.safe_dump(values | {"split": split}))
+        found = read_history(installation, policy(installation), level=None, since=None,
+                             until=None, now=T + 49 * H)  # fmt: skip
+        assert len(found.cautions) == n_cautions
+
+
 def test_an_empty_time_and_half_a_pair_of_traces_are_refused(installation: Path) -> None:
     with pytest.raises(SettingsError, match="is empty"):
         read_history(installation, policy(installation), level=None, since=T + 48 * H, until=None,

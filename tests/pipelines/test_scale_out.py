@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 import pytest
 from distributed import Client
+from distributed.comm.core import CommClosedError
 
 from features.catalogue import FaultCatalogue
 from features.contracts import TableContract
@@ -49,7 +50,8 @@ from pipelines.store import Span, TableStore
 
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-NODES = {"a": "n1", "b": "n1", "c": "n1", "d": "n2", "e": "n2", "f": "n3", "g": "n3", "h": "n3"}
+NODES = {"f": "n1", "b": "n1", "c": "n1", "d": "n2", "e": "n2", "a": "n3", "g": "n3", "h": "n3"}
+"""Shards go by node, so that the order of their GPUs is not that of the names."""
 SPAN = Span(T0 + 20 * HOUR, T0 + 28 * HOUR)
 """Hours of two days: each has two or more units."""
 TASK = Task(horizon_h=24, lead=timedelta(minutes=30), trained_on="synthetic")
@@ -265,7 +267,7 @@ def change_telemetry(where: Settings, tables: CoreTables) -> CoreTables:
     hour = Span(T0 + 19 * HOUR, T0 + 20 * HOUR)
     frame = fill(
         CORE_GPU_TELEMETRY,
-        {"gpu_uuid": "a", "ts": hour.start, "node": "n1", "gpu_temp_c": 99.0},
+        {"gpu_uuid": "f", "ts": hour.start, "node": "n1", "gpu_temp_c": 99.0},
     )
     TableStore(where.store_root).write(CORE_GPU_TELEMETRY, frame, span=hour, generation=2)
     return tables
@@ -427,6 +429,38 @@ def test_a_scheduler_that_does_not_answer_is_one_error(
     where = installation(tmp_path, scheduler="tcp://127.0.0.1:9")
     with pytest.raises(SettingsError, match="127.0.0.1:9: 1 workers were waited for in vain"):
         scale_out.write_matrix(core_tables(), where, span=SPAN, spec=SPEC)
+
+
+class LostClient:
+    """Its scheduler has gone."""
+
+    def nthreads(self) -> dict[str, int]:
+        raise CommClosedError("gone")
+
+    def cancel(self, futures: object) -> None:
+        raise CommClosedError("gone")
+
+
+def test_a_lost_scheduler_is_one_error(tmp_path: Path) -> None:
+    where = installation(tmp_path)
+    tables = scale_work.keep_tables(core_tables(), where.spool_dir)
+    work = scale_work.MatrixWork(store_root=where.store_root, tables=tables, spec=SPEC)
+    lost: Any = LostClient()
+    with pytest.raises(DataError, match="scheduler was lost: gone"):
+        next(scale_out._computed(lost, work, iter(())))
+
+
+def test_a_run_stops_when_no_worker_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scale_out, "_PATIENCE_S", 0.2)
+    where = installation(tmp_path)
+    tables = scale_work.keep_tables(core_tables(), where.spool_dir)
+    work = scale_work.MatrixWork(store_root=where.store_root, tables=tables, spec=SPEC)
+    units = scale_work.units_of(work, SPAN, folder=tmp_path)
+    none = {"processes": False, "n_workers": 0, "dashboard_address": "127.0.0.1:0"}
+    with Client(**none) as idle, pytest.raises(DataError, match="no worker is left"):
+        next(scale_out._computed(idle, work, iter(units)))
 
 
 @pytest.mark.slow

@@ -36,9 +36,6 @@ class MemoryStore(BucketStore):
             raise CrashError
         self.heads[shard] = dict(head)
 
-    def release(self, shard):
-        pass
-
     def discard(self, shard):
         self.heads.pop(shard, None)
         self.arrays = {key: a for key, a in self.arrays.items() if key[0] != shard}

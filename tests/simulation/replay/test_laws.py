@@ -163,7 +163,7 @@ def poisoned(given: Record, at: datetime) -> Record:
     )
 
 
-@settings(max_examples=20, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=12, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(given=records(), hour=st.integers(1, N_HOURS - 2), site=st.sampled_from([FREE, MOVING]))
 def test_what_is_done_before_a_moment_does_not_change_with_what_comes_at_or_after_it(
     given: Record, hour: int, site: Site
@@ -197,7 +197,7 @@ def done_before(at: datetime, found: History, site: Site) -> dict[str, tuple[Any
     return result
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(given=records())
 def test_the_same_record_gives_the_same_comparison(given: Record) -> None:
     one, two = (compare(history(given, hours=N_HOURS), MOVING) for _ in range(2))

@@ -1,0 +1,150 @@
+"""A tick of 200,000 GPUs: their memory moved on by a quarter of an hour, against LightGBM.
+
+The tick takes in 15 samples of every GPU and gives 320 features of each; the peer is LightGBM's own
+prediction of all forests of a tick (one per horizon, 300 trees of 31 leaves) on as many rows and
+features, on one thread as ours. The memory is of mapped files, a ring of two weeks and some; slots
+that a longer record would have filled are holes of zeros, which are read at the same cost.
+
+Run as `python -m benchmarks.tick`; needs some 10 GB of disk.
+"""
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import lightgbm as lgb
+import numpy as np
+
+from benchmarks.features import BUCKET, plan_of_320
+from features.engine.ring import fingerprint, tick_shard
+from features.engine.samples import SHARD_SIZE, Piece
+from pipelines.feature_memory import FeatureMemory
+
+N_GPUS: Final = 200_000
+SAMPLES: Final = 15
+HORIZONS: Final = 3
+TICKS: Final = 5
+_START: Final = 2_000_000  # a bucket since 1970
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """A SampleSource of many GPUs that all have the samples of a few.
+
+    Attributes:
+        values: Column to the samples of one shard in one bucket.
+    """
+
+    values: dict[str, np.ndarray[Any, Any]]
+
+    def uuids(self) -> Sequence[str]:
+        """Names by code; only their number matters."""
+        return range(N_GPUS)  # type: ignore[return-value]
+
+    def pieces(
+        self,
+        shard: int,
+        *,
+        start_ms: int,
+        end_ms: int,  # noqa: ARG002 - a tick asks for one bucket
+        columns: Sequence[str],
+        gpus: range | None = None,  # noqa: ARG002 - and for whole shards
+    ) -> Iterator[Piece]:
+        """One piece per bucket, whatever is asked for."""
+        n_gpus = min(SHARD_SIZE, N_GPUS - shard * SHARD_SIZE)
+        codes = np.repeat(np.arange(n_gpus, dtype=np.uint32), SAMPLES) + np.uint32(
+            shard * SHARD_SIZE
+        )
+        step = BUCKET.seconds * 1000 // SAMPLES
+        ts_ms = np.tile(start_ms + step * np.arange(SAMPLES), n_gpus)
+        for array in (codes, ts_ms):
+            array.flags.writeable = False
+        values = {name: self.values[name][: codes.size] for name in columns}
+        yield Piece(gpu=codes, ts_ms=ts_ms, values=values, nulls={})
+
+
+def fleet() -> Fleet:
+    """Samples that move like a job's, and counters that mostly stand still."""
+    rng = np.random.default_rng(1)
+    plan = plan_of_320()
+    size = SHARD_SIZE * SAMPLES
+    values = {}
+    for name in plan.columns:
+        if name in plan.gauges:
+            values[name] = rng.integers(300, 7000, size).astype(np.int16)
+        else:
+            values[name] = np.repeat(rng.integers(0, 9, SHARD_SIZE), SAMPLES)
+        values[name].flags.writeable = False
+    return Fleet(values)
+
+
+def ticks(folder: Path) -> dict[str, float]:
+    """CPU seconds of a tick, the median of some, and the peak memory of the process."""
+    plan, source, memory = plan_of_320(), fleet(), FeatureMemory(folder)
+    shards = range(-(-N_GPUS // SHARD_SIZE))
+    for shard in shards:
+        lanes = -(-min(SHARD_SIZE, N_GPUS - shard * SHARD_SIZE) // 64) * 64
+        head = {"plan": fingerprint(plan), "lanes": lanes, "own": [-1] * len(plan.gauges)}
+        memory.commit(shard, {**head, "since": 0, "until": _START, "turn": 0})
+    taken = []
+    for moment in range(_START + 1, _START + 2 + TICKS):
+        began = time.process_time()
+        for shard in shards:
+            tick_shard(source, memory, plan, shard=shard, moment=moment)
+        taken.append(time.process_time() - began)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    disk = sum(path.stat().st_blocks * 512 for path in folder.rglob("*.bin")) / 1e9
+    # The first tick lays out the files and loads the compiled loops.
+    return {"cpu": statistics.median(taken[1:]), "mb": peak, "gb": disk}
+
+
+def lightgbm_cpu(*, n_rows: int = 20_000) -> float:
+    """CPU seconds of LightGBM for one forest and all GPUs, from a part of the rows."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(n_rows, 320)).astype(np.float32)
+    y = (x[:, 0] + x[:, 1] * x[:, 2] + rng.normal(size=n_rows) > 2).astype(float)
+    parameters = {"objective": "binary", "num_leaves": 31, "verbose": -1, "num_threads": 2}
+    booster = lgb.train(parameters, lgb.Dataset(x, y), num_boost_round=300)
+    taken = []
+    for _ in range(3):
+        began = time.process_time()
+        booster.predict(x, raw_score=True, num_threads=1)
+        taken.append(time.process_time() - began)
+    return statistics.median(taken) * N_GPUS / n_rows
+
+
+def rows() -> list[str]:
+    """The lines of the table."""
+    with tempfile.TemporaryDirectory() as name:
+        done = subprocess.run(  # noqa: S603 - our own module
+            [sys.executable, "-m", "benchmarks.tick", name],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "POLARS_MAX_THREADS": "1"},
+        )
+    ours = json.loads(done.stdout)
+    peer = lightgbm_cpu()
+    time_taken = (
+        f"a tick of {N_GPUS:,} GPUs, 320 features: {ours['cpu']:.2f} CPU s; LightGBM {peer:.1f} s "
+        f"a forest, {HORIZONS * peer:.1f} s for {HORIZONS}: {ours['cpu'] / HORIZONS / peer:.3f}x "
+        f"(at most 0.10), {ours['cpu'] / peer:.3f}x of one alone"
+    )
+    memory = f"peak memory {ours['mb']:.0f} MB (at most 8,000), {ours['gb']:.1f} GB of disk touched"
+    return [time_taken, memory]
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(json.dumps(ticks(Path(sys.argv[1]))))
+    else:
+        print("\n".join(rows()))
