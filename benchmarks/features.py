@@ -25,7 +25,7 @@ from typing import Final
 import polars as pl
 
 from features.core_build import build_core_telemetry
-from features.engine.batch import Moments, window_blocks
+from features.engine.batch import Moments, gpus_of, window_blocks
 from features.engine.plan import EnginePlan, Wanted, plan_engine
 from features.engine.samples import SHARD_SIZE
 from features.packing import GPU, TS_MS
@@ -108,7 +108,7 @@ def moments_of(days: int) -> Moments:
 def compute(store: TelemetryStore, plan: EnginePlan, *, days: int = DAYS, shards: int = 1) -> None:
     """All features of some shards, block by block."""
     for shard in range(shards):
-        for _ in window_blocks(store, plan, moments_of(days), shard=shard):
+        for _ in window_blocks(store, plan, moments_of(days), gpus=gpus_of(store, shard)):
             pass
 
 

@@ -94,7 +94,7 @@ def ticks(folder: Path) -> dict[str, float]:
     for shard in shards:
         lanes = -(-min(SHARD_SIZE, N_GPUS - shard * SHARD_SIZE) // 64) * 64
         head = {"plan": fingerprint(plan), "lanes": lanes, "own": [-1] * len(plan.gauges)}
-        memory.commit(shard, {**head, "since": 0, "until": _START, "turn": 0})
+        memory.commit(shard, {**head, "since": 0, "until": _START, "top": _START, "turn": 0})
     taken = []
     for moment in range(_START + 1, _START + 2 + TICKS):
         began = time.process_time()

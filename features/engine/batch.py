@@ -61,20 +61,19 @@ def gpus_of(source: SampleSource, shard: int) -> range:
 
 
 def window_blocks(
-    source: SampleSource, plan: EnginePlan, moments: Moments, *, shard: int
+    source: SampleSource, plan: EnginePlan, moments: Moments, *, gpus: range
 ) -> Iterator[Block]:
-    """Statistics over the windows that end at each moment, for every GPU of a shard.
+    """Statistics over the windows that end at each moment, for GPUs of a shard.
 
     Args:
         source: The samples.
         plan: What is computed.
         moments: When windows end.
-        shard: Number of the shard.
+        gpus: Codes of consecutive GPUs of one shard (`gpus_of`: all of it).
 
     Yields:
         Blocks that together hold every GPU and moment once.
     """
-    gpus = gpus_of(source, shard)
     if not gpus or moments.count <= 0:
         return
     ahead = max(moments.step, min(plan.history, moments.count * moments.step))

@@ -123,8 +123,9 @@ def _fill_stretch(
 ) -> None:
     """Fills the rows of one shard whose moments lie on a grid; sorted by (GPU, moment)."""
     of_gpu, at = codes[rows], moments[rows]
-    shard = int(of_gpu[0]) // SHARD_SIZE
-    for block in window_blocks(source, plan, grid, shard=shard):
+    # A few GPUs of a shard, as neighbours often are, do not need the whole of it.
+    gpus = range(int(of_gpu[0]), int(of_gpu[-1]) + 1)
+    for block in window_blocks(source, plan, grid, gpus=gpus):
         size = block.values.shape[0]
         first, last = np.searchsorted(of_gpu, [block.first_gpu, block.first_gpu + size])
         mine = slice(first, last)

@@ -63,12 +63,13 @@ def model_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
     def scores(
         context: dg.AssetExecutionContext, installation: Installation, matrix: pl.DataFrame
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        gpu_scores, node_scores = score_matrix(matrix, installation.settings)
+        span = run_span(context)
+        gpu_scores, node_scores = score_matrix(matrix, installation.settings, span=span)
         publish_latest(
             gpu_scores,
             node_scores,
             settings=installation.settings,
-            as_of=run_span(context).end,
+            as_of=span.end,
             now=installation.now,
         )
         return gpu_scores, node_scores

@@ -45,6 +45,7 @@ from models.scoring import ScoreLimits, ServedModel, score_gpus, score_nodes
 from models.specs import Task, TrainSpec
 from models.training import train
 from pipelines import scale_out, scale_work
+from pipelines.flow import gpu_matrix_of, score_matrix
 from pipelines.settings import Settings
 from pipelines.store import Span, TableStore
 
@@ -384,7 +385,7 @@ def check_scores(where: Settings, served: list[ServedModel]) -> None:
         found = store.read(contract, span=SPAN)
         assert found.equals(contract.conform(expected).sort(contract.key)), contract.asset_key
         assert found["reasons"].list.len().sum() > 0
-        assert set(found["status"]) == {"ok", "prior", "unknown"}
+    assert set(store.read(GPU_SCORES)["status"]) == {"ok", "prior", "unknown"}
     assert left_over(where) == []
 
 
@@ -403,6 +404,31 @@ def test_scores_of_a_span_without_a_matrix_are_an_error(
     where = installation(tmp_path, workers=1)
     with pytest.raises(DataError, match="Materialise it for that time first"):
         scale_out.write_scores(where, span=SPAN, served=served_by(bundle), limits=LIMITS)
+
+
+@pytest.mark.usefixtures("by_thread")
+def test_the_flow_gives_the_same_rows_with_and_without_workers(tmp_path: Path) -> None:
+    alone, scaled = installation(tmp_path / "alone"), installation(tmp_path / "scaled", workers=1)
+    tables, catalogue = core_tables(), SPEC.catalogue
+    assert catalogue is not None
+    found = {}
+    for where in (alone, scaled):
+        matrix = gpu_matrix_of(tables, where, catalogue=catalogue, span=SPAN)
+        TableStore(where.store_root).write(GPU_MATRIX, matrix, span=SPAN)
+        found[where.data_root] = [matrix, *score_matrix(matrix, where, span=SPAN)]
+    contracts = (GPU_MATRIX, GPU_SCORES, NODE_SCORES)
+    for contract, *frames in zip(contracts, *found.values(), strict=True):
+        one, other = (frame.sort(contract.key) for frame in frames)
+        assert one.equals(other), contract.asset_key
+        assert not one.is_empty()
+    assert list(alone.data_root.rglob("spool")) == []
+    assert list(scaled.data_root.rglob("spool")) != []
+
+
+@pytest.mark.parametrize("scheduler", ["head:8786", "tcp://head", "http://head:8786", "tcp://:1"])
+def test_an_address_that_is_none_is_refused(tmp_path: Path, scheduler: str) -> None:
+    with pytest.raises(ValueError, match=r"scale_out\.scheduler"):
+        installation(tmp_path, scheduler=scheduler)
 
 
 def test_one_hour_or_no_workers_is_not_worth_it(tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 import math
 from datetime import timedelta
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from features.engine.batch import Moments, window_blocks
+from features.engine.batch import Moments, gpus_of, window_blocks
 from features.engine.plan import N_KNOWN, RESETS, STATISTICS, Derived, Wanted, plan_engine
 from tests.features.engine.oracle import Record, Sample, expected
 
@@ -63,7 +64,7 @@ def records(draw, n_gpus=2):
 def computed(record, moments, plan=PLAN):
     """Results by (GPU, moment in buckets)."""
     found = {}
-    for block in window_blocks(record, plan, moments, shard=0):
+    for block in window_blocks(record, plan, moments, gpus=gpus_of(record, 0)):
         for g in range(block.values.shape[0]):
             for r in range(block.moments.count):
                 at = block.moments.first + r * block.moments.step
@@ -88,3 +89,33 @@ def test_every_statistic_is_that_of_the_samples_in_its_window(samples, step, pie
                 samples, one, gpu=gpu, as_of_ms=at * 900_000, derived=DERIVED, counters=COUNTERS
             )
             assert close(value, right), (one.name, gpu, at, value, right)
+
+
+@pytest.mark.parametrize("older_ms", [0, 1])
+@pytest.mark.parametrize("at_ms", [0, 899_999])
+def test_a_counter_remembers_a_value_for_a_day_and_no_longer(at_ms, older_ms):
+    first = (START - 24) * 900_000 + at_ms  # in the first bucket of the longest window
+    day = 24 * 3_600_000
+    samples = [
+        Sample(0, first - day - older_ms, dict.fromkeys(COLUMNS, 3)),
+        Sample(0, first, dict.fromkeys(COLUMNS, 8)),
+        Sample(0, first + 1, dict.fromkeys(COLUMNS, 8)),
+    ]
+    (values,) = computed(Record(samples, 1, COLUMNS), Moments(START, 1, 1)).values()
+    for one, value in zip(WANTED, values, strict=True):
+        right = expected(
+            samples, one, gpu=0, as_of_ms=START * 900_000, derived=DERIVED, counters=COUNTERS
+        )
+        assert close(value, right), (one.name, value, right)
+
+
+@pytest.mark.parametrize("buckets_ago", [48, 49])
+def test_a_change_looks_back_over_two_windows_also_where_no_counter_does(buckets_ago):
+    change = Wanted(name="x", column="power_w", statistic="delta", window=360 * MIN)
+    times = [(START - buckets_ago) * 900_000, (START - 2) * 900_000]
+    samples = [Sample(0, ts, {"power_w": n}) for n, ts in enumerate(times)]
+    plan = plan_engine([change], bucket=BUCKET)
+    (values,) = computed(Record(samples, 1, COLUMNS), Moments(START, 1, 1), plan).values()
+    right = expected(samples, change, gpu=0, as_of_ms=START * 900_000)
+    assert close(values[0], right)
+    assert math.isnan(right) == (buckets_ago == 49)
