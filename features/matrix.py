@@ -21,14 +21,17 @@ from features.history_features import (
     history_features,
     history_levels,
 )
+from features.history_rows import place_column, with_places
 from features.job_features import JobSpec, build_job_features, job_features
 from features.packing import FrameSamples
+from features.peer_features import peer_group
 from features.registry import Feature, feature_names
 from features.repair_features import RepairSpec, build_repairs, repair_features
 from features.tables import GPU_MATRIX
 from features.telemetry_features import (
     Memory,
     build_telemetry,
+    peer_groups,
     telemetry_features,
 )
 from features.telemetry_spec import TelemetrySpec
@@ -111,8 +114,9 @@ def build_gpu_matrix(
     Args:
         tables: Core tables. Telemetry is needed from `telemetry_reach` before the first `as_of`
             on, health events from 30 days before it, the rest from the beginning; nothing at or
-            after a row's `as_of` enters its features. Give the telemetry of a node's every GPU,
-            also where the grid asks for one: neighbours are compared.
+            after a row's `as_of` enters its features. Give the telemetry of a node's every GPU, and
+            of a place's where places are compared, also where the grid asks for one: neighbours
+            are compared.
         grid: `entity_kind`, `entity_id`, `node`, `slot`, `as_of` (`features.grid.watched_grid`).
         spec: Which features.
         samples: The telemetry, read piece by piece; None: that of `tables`.
@@ -128,7 +132,7 @@ def build_gpu_matrix(
     _check_grid(grid)
     of_part = {
         "telemetry": lambda: build_telemetry(
-            telemetry_rows(tables, grid),
+            telemetry_rows(tables, grid, spec=spec.telemetry),
             samples or FrameSamples(tables.gpu_telemetry),
             spec=spec.telemetry,
             threads=threads,
@@ -155,21 +159,45 @@ def build_gpu_matrix(
     )
 
 
-def telemetry_rows(tables: CoreTables, grid: pl.DataFrame) -> pl.DataFrame:
-    """The grid's rows and, after them, those of the nodes' other GPUs: they are compared.
+def telemetry_rows(tables: CoreTables, grid: pl.DataFrame, *, spec: TelemetrySpec) -> pl.DataFrame:
+    """The grid's rows and, after them, those of the GPUs that they are compared with.
+
+    Args:
+        tables: Core tables; inventory and topology are used.
+        grid: See `build_gpu_matrix`.
+        spec: Says which levels of the topology are compared beside the node.
 
     Returns:
-        `entity_id`, `node`, `as_of`.
+        `entity_id`, `node`, `as_of` and the place at each level.
     """
+
+    def placed(rows: pl.DataFrame) -> pl.DataFrame:
+        rows = rows.select("entity_id", "node", "as_of")
+        return with_places(rows, tables.topology, levels=spec.peer_levels, at="as_of")
+
+    asked = placed(grid)
     # Of a large fleet few GPUs were ever on these nodes; their stays elsewhere say when.
-    nearby = tables.inventory.filter(pl.col("node").is_in(grid["node"].unique().implode()))
+    nodes = _nodes_around(asked, tables.topology, levels=spec.peer_levels)
+    nearby = tables.inventory.filter(pl.col("node").is_in(nodes.implode()))
     stays = tables.inventory.join(nearby, on="gpu_uuid", how="semi")
     in_place = watched_grid(stays, grid["as_of"].unique().sort(), unknown_start="watched")
-    neighbours = in_place.join(grid, on=["node", "as_of"], how="semi").join(
-        grid, on=["entity_id", "as_of"], how="anti"
+    others = placed(in_place.join(grid, on=["entity_id", "as_of"], how="anti"))
+    compared = pl.concat(
+        others.join(asked, on=[peer_group(by), "as_of"], how="semi") for by in peer_groups(spec)
     )
-    names = ["entity_id", "node", "as_of"]
-    return pl.concat([grid.select(names), neighbours.select(names)])
+    return pl.concat([asked, compared.unique(["entity_id", "as_of"], maintain_order=True)])
+
+
+def _nodes_around(
+    asked: pl.DataFrame, topology: pl.DataFrame, *, levels: Sequence[str]
+) -> pl.Series:
+    """The rows' nodes and all that were ever in one of their places."""
+    nodes = [asked["node"]]
+    for level in levels:
+        places = asked[place_column(level)].unique().implode()
+        at_level = topology.filter(pl.col("level") == level, pl.col("place").is_in(places))
+        nodes.append(at_level["node"])
+    return pl.concat(nodes).unique()
 
 
 def _events(tables: CoreTables, grid: pl.DataFrame, spec: MatrixSpec) -> pl.DataFrame:

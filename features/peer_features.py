@@ -14,6 +14,7 @@ import polars as pl
 from features.compiled import jit
 from features.engine.plan import Wanted
 from features.event_index import Floats, Ints
+from features.history_rows import place_column
 from features.registry import Feature, window_suffix
 from features.telemetry_metrics import METRIC_BY_COLUMN
 
@@ -38,7 +39,9 @@ def peer_features(
 ) -> tuple[Feature, ...]:
     """The features that `with_peer_scores` adds, in order."""
     suffix = window_suffix(window)
-    source = "inventory.node" if by == "node" else "topology.place"
+    source, unless = "inventory.node", ""
+    if by != "node":
+        source, unless = "topology.place", f"; null where the {by} is not known"
     return tuple(
         Feature(
             _name(gauge, window, by),
@@ -48,7 +51,7 @@ def peer_features(
             f"{METRIC_BY_COLUMN[gauge].meaning}, mean over {suffix}: distance from the {by}'s "
             "other GPUs",
             (f"gpu_telemetry.{gauge}", source),
-            f"null with fewer than {_FEWEST_PEERS} others that have a sample in the window",
+            f"null with fewer than {_FEWEST_PEERS} others that have a sample in the window{unless}",
         )
         for gauge in gauges
     )
@@ -72,7 +75,8 @@ def with_peer_scores(
             pair of entity and moment once.
         gauges: Gauges to compare.
         window: Window of the means.
-        by: Column that names the group: `node`, or a level of the topology such as `rack`.
+        by: What names the group: the column `node`, or a level of the topology such as `rack`,
+            whose places are in the column that `features.history_rows.with_places` adds.
 
     Returns:
         The same rows in order with one Float64 column per gauge; null with fewer than two others
@@ -80,11 +84,12 @@ def with_peer_scores(
     """
     if not gauges:
         return table
+    group = peer_group(by)
     groups = (
-        table.select("as_of", by)
+        table.select("as_of", group)
         .with_row_index("row")
         .drop_nulls()
-        .group_by("as_of", by)
+        .group_by("as_of", group)
         .agg("row")
     )
     ends = np.cumsum(groups["row"].list.len().to_numpy(), dtype=np.int64)
@@ -98,6 +103,11 @@ def with_peer_scores(
     return table.with_columns(
         pl.Series(name, score, nan_to_null=True) for name, score in scores.items()
     )
+
+
+def peer_group(by: str) -> str:
+    """The column that names the groups of `with_peer_scores`."""
+    return by if by == "node" else place_column(by)
 
 
 def peer_floor(gauge: str) -> float:

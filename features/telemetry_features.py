@@ -4,6 +4,7 @@ How statistics over windows are computed is in `features.engine`, how a GPU is c
 neighbours in `features.peer_features`.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +29,12 @@ from features.engine.ring import BucketStore
 from features.engine.rows import codes_of, tick_rows, window_rows
 from features.engine.samples import SampleSource
 from features.errors import DataError
-from features.peer_features import peer_features, peer_statistics, with_peer_scores
+from features.peer_features import (
+    peer_features,
+    peer_group,
+    peer_statistics,
+    with_peer_scores,
+)
 from features.registry import Family, Feature, window_suffix
 from features.telemetry_metrics import METRIC_BY_COLUMN
 from features.telemetry_spec import TelemetrySpec
@@ -73,7 +79,15 @@ class _Planned:
 def telemetry_features(spec: TelemetrySpec) -> tuple[Feature, ...]:
     """The features that `build_telemetry` gives, in order."""
     planned = tuple(plan.feature for plan in _plan(spec))
-    return planned + peer_features(_peers(spec), window=spec.peer_window)
+    peers = (
+        peer_features(_peers(spec), window=spec.peer_window, by=by) for by in peer_groups(spec)
+    )
+    return (*planned, *itertools.chain.from_iterable(peers))
+
+
+def peer_groups(spec: TelemetrySpec) -> tuple[str, ...]:
+    """What the GPUs that are compared share: the node, then each level."""
+    return ("node", *spec.peer_levels)
 
 
 def telemetry_plan(spec: TelemetrySpec, *, bucket: timedelta) -> EnginePlan:
@@ -124,8 +138,9 @@ def build_telemetry(
     """Computes the telemetry features of GPUs.
 
     Args:
-        rows: `entity_id`, `node`, `as_of`, each pair of entity and moment once; a row is compared
-            with the other rows of its node and moment.
+        rows: `entity_id`, `as_of`, `node` and the place at each of the spec's levels
+            (`features.history_rows.with_places`), each pair of entity and moment once; a row is
+            compared with the other rows of its node, or place, and moment.
         samples: The telemetry.
         spec: Which features.
         threads: Groups of GPUs computed at once.
@@ -163,8 +178,7 @@ def with_telemetry_names(
     """The engine's results as features, with those that compare a row with its neighbours.
 
     Args:
-        rows: `entity_id`, `node`, `as_of`; a row is compared with the other rows of its node and
-            moment.
+        rows: As for `build_telemetry`.
         plan: What was computed (`telemetry_plan`).
         values: Results, NaN where unknown, shape (F, rows).
         spec: Which features.
@@ -172,7 +186,8 @@ def with_telemetry_names(
     Returns:
         As `build_telemetry`.
     """
-    table = rows.select("entity_id", "as_of", "node").with_columns(
+    groups = peer_groups(spec)
+    table = rows.select("entity_id", "as_of", *map(peer_group, groups)).with_columns(
         pl.Series(name, result, nan_to_null=True)
         for name, result in zip(plan.names, values, strict=True)
     )
@@ -180,7 +195,9 @@ def with_telemetry_names(
     compared = table.with_columns(
         pl.col(mean.name).cast(pl.Float64).alias(name) for name, mean in means.items()
     )
-    return with_peer_scores(compared, _peers(spec), window=spec.peer_window).select(
+    for by in groups:
+        compared = with_peer_scores(compared, _peers(spec), window=spec.peer_window, by=by)
+    return compared.select(
         "entity_id",
         "as_of",
         *(pl.col(f.name).cast(pl.Float32) for f in telemetry_features(spec)),

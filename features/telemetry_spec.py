@@ -30,10 +30,12 @@ class TelemetrySpec:
         sample_every: Time between samples when none is lost.
         peer_gauges: Gauges compared with the node's other GPUs.
         peer_window: Window of the means that are compared.
+        peer_levels: Levels of the topology, such as rack, whose places' GPUs are compared too. A
+            place should hold a few hundred GPUs at most: a row needs the samples of all of them.
         known_metrics: Metrics the site has at all; features of others are left out.
 
     Raises:
-        DataError: A metric is not known, or of another kind.
+        DataError: A metric is not known, or of another kind; a level is named twice.
     """
 
     gauges: tuple[str, ...] = (
@@ -67,6 +69,7 @@ class TelemetrySpec:
     sample_every: timedelta = timedelta(minutes=5)
     peer_gauges: tuple[str, ...] = ("gpu_temp_c", "memory_temp_c", "power_w", "sm_clock_mhz")
     peer_window: timedelta = _H
+    peer_levels: tuple[str, ...] = ()
     known_metrics: tuple[str, ...] = tuple(metric.column for metric in METRICS)
 
     def __post_init__(self) -> None:
@@ -84,6 +87,11 @@ class TelemetrySpec:
                     f"telemetry spec: {field} must be of kind {kind}, got {', '.join(wrong)}. "
                     f"Choose from {allowed}."
                 )
+        if len({"node", *self.peer_levels}) <= len(self.peer_levels):
+            raise DataError(
+                f"telemetry spec: peer_levels must be different levels of the topology, got "
+                f"{', '.join(self.peer_levels)}. The GPUs of a node are compared in any case."
+            )
 
 
 FULL_TELEMETRY: Final = TelemetrySpec(

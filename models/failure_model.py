@@ -20,6 +20,9 @@ from models.calibration import UNCALIBRATED, Calibration, FloatArray, fit_calibr
 from models.forest import RawScorer
 from models.specs import Task, TrainSpec
 
+Values = npt.NDArray[np.float32]
+"""Features as models read them: shape (rows, features), NaN where unknown."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FailureModel:
@@ -76,11 +79,12 @@ class FailureModel:
         threads = self.spec.num_threads
         return tuple(RawScorer(booster=one, num_threads=threads) for one in self.boosters)
 
-    def raw_scores(self, matrix: pl.DataFrame) -> FloatArray:
+    def raw_scores(self, matrix: pl.DataFrame, *, values: Values | None = None) -> FloatArray:
         """Mean raw log-odds of the boosters.
 
         Args:
             matrix: One row per entity and moment; columns are picked by name, extra ones ignored.
+            values: Its `feature_values` of this model's features, where they are at hand.
 
         Returns:
             Log-odds, shape (n,).
@@ -88,7 +92,8 @@ class FailureModel:
         Raises:
             DataError: A feature is missing or not numeric, or a booster's own names disagree.
         """
-        values = feature_values(matrix, self.feature_names)
+        if values is None:
+            values = feature_values(matrix, self.feature_names)
         total = np.zeros(matrix.height)
         if not matrix.height:
             return total
@@ -97,9 +102,9 @@ class FailureModel:
             total += scorer.raw_scores(values)
         return total / len(self.boosters)
 
-    def scores(self, matrix: pl.DataFrame) -> FloatArray:
+    def scores(self, matrix: pl.DataFrame, *, values: Values | None = None) -> FloatArray:
         """Calibrated probabilities; see `raw_scores` for arguments and errors."""
-        return self.calibration.apply(self.raw_scores(matrix))
+        return self.calibration.apply(self.raw_scores(matrix, values=values))
 
     def calibrated_on(self, rows: pl.DataFrame) -> "FailureModel":
         """The same model, calibrated on validation rows.
@@ -118,7 +123,7 @@ class FailureModel:
         return replace(self, calibration=fit_calibration(self.raw_scores(known), label))
 
 
-def feature_values(matrix: pl.DataFrame, names: Sequence[str]) -> npt.NDArray[np.float32]:
+def feature_values(matrix: pl.DataFrame, names: Sequence[str]) -> Values:
     """The named columns as float32; null becomes NaN here and nowhere else.
 
     Args:
@@ -136,7 +141,7 @@ def feature_values(matrix: pl.DataFrame, names: Sequence[str]) -> npt.NDArray[np
         raise DataError(
             f"feature matrix: {len(missing)} of {len(names)} features are missing: "
             f"{', '.join(missing[:5])}. Build the matrix with the features the model was "
-            f"trained with, or train again."
+            f"trained with (feature_set and topology of the site), or train again."
         )
     # LightGBM aborts the whole process on text, enum and time columns: only numbers go on.
     wrong = [
@@ -147,11 +152,9 @@ def feature_values(matrix: pl.DataFrame, names: Sequence[str]) -> npt.NDArray[np
             f"feature matrix: column {wrong[0]!r} must be Float32, got {matrix.schema[wrong[0]]} "
             f"({len(wrong)} such columns). Features are numbers."
         )
-    columns = [matrix[name].cast(pl.Float32).fill_null(float("nan")) for name in names]
-    values = np.empty((matrix.height, len(names)), dtype=np.float32, order="F")
-    for position, column in enumerate(columns):
-        values[:, position] = column.to_numpy()
-    return values
+    values = matrix.select(pl.col(names).cast(pl.Float32)).to_numpy(order="fortran")
+    # Columns that lie in one piece of memory come uncopied: not to be written to.
+    return np.require(values, requirements=("F", "W"))
 
 
 def check_feature_order(booster: lgb.Booster, names: Sequence[str]) -> None:

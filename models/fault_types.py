@@ -16,7 +16,7 @@ from scipy.special import softmax
 
 from features.errors import DataError
 from models.calibration import FloatArray
-from models.failure_model import check_feature_order, feature_values
+from models.failure_model import Values, check_feature_order, feature_values
 from models.forest import RawScorer
 from models.specs import TrainSpec
 
@@ -52,11 +52,12 @@ class FaultTypeModel:
             return None
         return RawScorer(booster=self.booster, num_threads=self.num_threads)
 
-    def probabilities(self, matrix: pl.DataFrame) -> FloatArray:
+    def probabilities(self, matrix: pl.DataFrame, *, values: Values | None = None) -> FloatArray:
         """Share of each class, summing to 1.
 
         Args:
             matrix: Rows with the features.
+            values: Its `feature_values` of this model's features, where they are at hand.
 
         Returns:
             Shape (rows, classes); classes without a place in the booster keep their prior.
@@ -68,16 +69,19 @@ class FaultTypeModel:
         if self._scorer is None or not matrix.height:
             return shares
         check_feature_order(self._scorer.booster, self.feature_names)
-        values = feature_values(matrix, self.feature_names)
+        if values is None:
+            values = feature_values(matrix, self.feature_names)
         # The link is applied here, so that the shares do not depend on the way of scoring.
         between = softmax(self._scorer.raw_scores(values), axis=1)
         positions = [self.classes.index(name) for name in self.learned]
         shares[:, positions] = between * shares[:, positions].sum(axis=1, keepdims=True)
         return shares
 
-    def forecast(self, matrix: pl.DataFrame) -> tuple[list[str], FloatArray]:
-        """The most probable fault type of each row, and its share."""
-        shares = self.probabilities(matrix)
+    def forecast(
+        self, matrix: pl.DataFrame, *, values: Values | None = None
+    ) -> tuple[list[str], FloatArray]:
+        """The most probable fault type of each row, and its share; see `probabilities`."""
+        shares = self.probabilities(matrix, values=values)
         best = shares.argmax(axis=1)
         return [self.classes[i] for i in best], shares[np.arange(len(best)), best]
 

@@ -3,9 +3,10 @@
 Where an input is missing or old the status says unknown; no earlier score is ever repeated.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache, partial
 
 import numpy as np
 import polars as pl
@@ -15,12 +16,14 @@ from features.registry import Feature
 from features.tables import GPU_SCORES, NODE_SCORES
 from models.bundle import ModelBundle
 from models.calibration import FloatArray
+from models.failure_model import Values, feature_values
 from models.node_scores import NodeCombination
 from models.prior import PriorModel
 from models.reasons import explain
 
 TELEMETRY_FAMILIES = frozenset({"telemetry_gauge", "telemetry_counter", "telemetry_state"})
 _ROW = "row"
+_NO_REASONS = pl.lit([], dtype=pl.List(pl.String))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +78,9 @@ def score_gpus(
         DataError: A feature is missing, or a column that a limit names.
     """
     limits = limits or ScoreLimits()
-    parts = [_score_with(matrix, one, limits=limits) for one in served]
+    # Models of one training read the same features: fetching them costs more than the trees.
+    values_of = lru_cache(maxsize=1)(partial(feature_values, matrix))
+    parts = [_score_with(matrix, one, limits=limits, values_of=values_of) for one in served]
     return pl.concat(parts) if parts else GPU_SCORES.empty()
 
 
@@ -124,17 +129,24 @@ def missing_share(
     names = [f.name for f in features if f.family in TELEMETRY_FAMILIES and f.name in known]
     if not names:
         return np.zeros(matrix.height)
-    nulls = matrix.select(pl.mean_horizontal(pl.col(names).is_null().cast(pl.Float64)))
-    return np.asarray(nulls.to_series().to_numpy(), dtype=np.float64)
+    nulls = matrix.select(pl.sum_horizontal(pl.col(names).is_null().cast(pl.UInt16)))
+    return np.asarray(nulls.to_series().to_numpy() / len(names), dtype=np.float64)
 
 
-def _score_with(matrix: pl.DataFrame, one: ServedModel, *, limits: ScoreLimits) -> pl.DataFrame:
+def _score_with(
+    matrix: pl.DataFrame,
+    one: ServedModel,
+    *,
+    limits: ScoreLimits,
+    values_of: Callable[[tuple[str, ...]], Values],
+) -> pl.DataFrame:
     if isinstance(one.model, PriorModel):
         return _score_by_prior(matrix, one.model, version=one.version)
     bundle = one.model
+    values = values_of(bundle.model.feature_names)
     missing = missing_share(matrix, bundle.features, frozenset(bundle.usual.median))
     scored = matrix.with_columns(
-        score=pl.Series(bundle.model.scores(matrix), dtype=pl.Float64),
+        score=pl.Series(bundle.model.scores(matrix, values=values), dtype=pl.Float64),
         missing_share=pl.Series(missing, dtype=pl.Float64),
         status_reason=_doubt(matrix, missing, limits=limits),
     )
@@ -144,11 +156,7 @@ def _score_with(matrix: pl.DataFrame, one: ServedModel, *, limits: ScoreLimits) 
         .otherwise(pl.lit("unknown")),
         score=pl.when(pl.col("status_reason").is_null()).then(pl.col("score")),
     )
-    types: list[str | None] = [None] * matrix.height
-    shares: list[float | None] = [None] * matrix.height
-    if bundle.fault_types is not None:
-        names, values = bundle.fault_types.forecast(matrix)
-        types, shares = list(names), values.tolist()
+    types, shares = _fault_types(matrix, bundle, values=values)
     is_ok = pl.col("status") == "ok"
     return (
         scored.with_columns(
@@ -166,6 +174,18 @@ def _score_with(matrix: pl.DataFrame, one: ServedModel, *, limits: ScoreLimits) 
         )
         .select(GPU_SCORES.schema.names())
     )
+
+
+def _fault_types(
+    matrix: pl.DataFrame, bundle: ModelBundle, *, values: Values
+) -> tuple[Sequence[str | None], Sequence[float | None]]:
+    """The most probable fault type of each row, and its share; None without a model of them."""
+    kinds = bundle.fault_types
+    if kinds is None:
+        return [None] * matrix.height, [None] * matrix.height
+    is_same = kinds.feature_names == bundle.model.feature_names
+    types, shares = kinds.forecast(matrix, values=values if is_same else None)
+    return types, shares.tolist()
 
 
 def _doubt(matrix: pl.DataFrame, missing: FloatArray, *, limits: ScoreLimits) -> pl.Series:
@@ -209,10 +229,10 @@ def _reasons(scored: pl.DataFrame, bundle: ModelBundle, *, limits: ScoreLimits) 
         usual=bundle.usual,
         n_reasons=limits.n_reasons,
     )
-    reasons: list[list[str]] = [[] for _ in range(scored.height)]
-    for row, sentences in zip(top[_ROW].to_list(), words, strict=True):
-        reasons[row] = sentences
-    return pl.Series(reasons, dtype=pl.List(pl.String))
+    told = top.select(_ROW, pl.Series("reasons", words, dtype=pl.List(pl.String)))
+    every = scored.with_row_index(_ROW).select(_ROW)
+    found = every.join(told, on=_ROW, how="left", maintain_order="left")
+    return found.select(pl.col("reasons").fill_null(_NO_REASONS)).to_series()
 
 
 def _score_by_prior(matrix: pl.DataFrame, prior: PriorModel, *, version: str) -> pl.DataFrame:
@@ -228,7 +248,7 @@ def _score_by_prior(matrix: pl.DataFrame, prior: PriorModel, *, version: str) ->
         status_reason=pl.lit(reason),
         fault_type=pl.lit(None, dtype=pl.String),
         fault_probability=pl.lit(None, dtype=pl.Float64),
-        reasons=pl.Series([[]] * matrix.height, dtype=pl.List(pl.String)),
+        reasons=_NO_REASONS,
         missing_share=pl.lit(0.0),
         model_version=pl.lit(version),
         trained_on=pl.lit(prior.task.trained_on),
@@ -291,7 +311,7 @@ def _node_reasons(is_unknown: pl.Expr) -> pl.Expr:
     )
     return (
         pl.when(is_unknown)
-        .then(pl.lit([], dtype=pl.List(pl.String)))
+        .then(_NO_REASONS)
         .when(pl.col("n_unknown") > 0)
         .then(note)
         .otherwise(of_gpu)

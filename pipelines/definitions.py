@@ -35,7 +35,7 @@ def build_definitions(settings_file: Path, *, now: datetime | None = None) -> dg
         assets=[
             *raw_assets(partitions),
             *core_assets(partitions),
-            *feature_assets(partitions),
+            *feature_assets(partitions, settings),
             *model_assets(partitions),
             *monitoring_assets(),
         ],

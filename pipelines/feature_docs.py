@@ -12,6 +12,8 @@ from typing import Final
 from features.matrix import PARTS, MatrixSpec, matrix_features
 from features.registry import FAMILIES, FAMILY_WORDS, Feature, window_suffix
 from features.tables import CORE_TOPOLOGY
+from features.telemetry_features import telemetry_features
+from pipelines.feature_set import full_telemetry
 from pipelines.sources.catalogue import load_catalogue
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "features.md"
@@ -29,15 +31,27 @@ time since the last and the rate that the node has (`rack_incident_count_7d`), a
 metric that it does not collect.
 """
 
+_FULL: Final = """# Only with `feature_set: full`
+
+Turned on in the [settings](settings.md), beside all of the above. The rack is what the topology
+calls one: `rack`, or what the setting `rack_level` says.
+"""
+
 
 def feature_page() -> str:
-    """The page in Markdown: one table per family, of a site without topology."""
+    """The page in Markdown: one table per family, of a site without topology but racks."""
     nowhere = CORE_TOPOLOGY.empty()
     catalogue = load_catalogue()
     usual = matrix_features(MatrixSpec(catalogue=catalogue), nowhere)
     every = matrix_features(MatrixSpec(catalogue=catalogue, parts=PARTS), nowhere)
     optional = [feature for feature in every if feature not in usual]
-    parts = [_HEAD, f"{len(usual)} features by default.\n", *_sections(usual)]
+    names = {feature.name for feature in usual}
+    full = telemetry_features(full_telemetry("rack"))
+    added = [feature for feature in full if feature.name not in names]
+    head = (
+        f"{len(usual)} features by default, {len(usual) + len(added)} with `feature_set: full`.\n"
+    )
+    parts = [_HEAD, head, *_sections(usual), _FULL, *_sections(added)]
     parts.append("# Off by default\n\nTurned on by naming the part `repairs` in a matrix spec.\n")
     return "\n".join([*parts, *_sections(optional)])
 

@@ -3,7 +3,9 @@
 What each step computes is in the rooms below; Dagster only calls these in order.
 """
 
+import logging
 import os
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -14,9 +16,9 @@ from features.core_tables import CoreTables
 from features.errors import DataError, SettingsError
 from features.grid import as_of_times, watched_grid
 from features.labels import LabelSpec, build_labels
-from features.matrix import MatrixSpec, build_gpu_matrix, matrix_features
+from features.matrix import build_gpu_matrix, matrix_features
 from features.outages import build_maintenance
-from features.tables import GPU_MATRIX
+from features.tables import GPU_MATRIX, GPU_SCORES, NODE_SCORES
 from features.telemetry_features import Memory, telemetry_reach
 from models.bundle import model_name
 from models.candidate import Candidate, CandidatePlan, build_candidate, gate_against
@@ -27,10 +29,14 @@ from models.specs import Task, TrainSpec
 from models.splits import Origin
 from models.warnings import WarningPolicy
 from pipelines.feature_memory import FeatureMemory
+from pipelines.feature_set import SAMPLE_AGE, check_feature_set, matrix_spec
 from pipelines.publish import publish_scores, published_as_of
-from pipelines.scale_out import is_worth, write_matrix
+from pipelines.scale_out import is_worth, write_matrix, write_scores
 from pipelines.settings import Settings
 from pipelines.store import Span, TableStore
+from pipelines.telemetry_store import TelemetryStore
+
+_LOG: Final = logging.getLogger(__name__)
 
 TICK: Final = timedelta(hours=1)
 """Time between two rows of an entity: one per hourly partition, at its end."""
@@ -38,7 +44,7 @@ TICK: Final = timedelta(hours=1)
 THREADS: Final = min(4, os.cpu_count() or 1)
 """Groups of a thousand GPUs whose features are computed at once, half a gigabyte each."""
 
-LIMITS: Final = ScoreLimits(sample_age="hours_since_sample")
+LIMITS: Final = ScoreLimits(sample_age=SAMPLE_AGE)
 
 
 def registry_of(settings: Settings) -> ModelRegistry:
@@ -80,28 +86,68 @@ def gpu_matrix_of(
     Returns:
         features/gpu_matrix.
     """
-    spec = MatrixSpec(catalogue=catalogue)
+    spec = matrix_spec(settings, catalogue)
     if is_worth(settings, span):
         write_matrix(tables, settings, span=span, spec=spec)
         return TableStore(settings.store_root).read(GPU_MATRIX, span=span)
     # In the inventory an unknown start means: in place since before the record began.
     grid = watched_grid(tables.inventory, _as_ofs(span), unknown_start="watched")
     telemetry = TableStore(settings.store_root).telemetry
-    hours = telemetry.hours()
-    memory = FeatureMemory(settings.memory_dir)
+
+    def build(memory: Memory | None = None) -> pl.DataFrame:
+        return build_gpu_matrix(
+            tables, grid, spec=spec, samples=telemetry, threads=THREADS, memory=memory
+        )
+
     since = span.end - telemetry_reach(spec.telemetry) - TICK
-    is_newest = span.end - span.start == TICK and span.end > max(memory.seen(), default=span.start)
-    matrix = build_gpu_matrix(
-        tables,
-        grid,
-        spec=spec,
-        samples=telemetry,
-        threads=THREADS,
-        memory=Memory(memory, memory.stale_from(hours, since=since)) if is_newest else None,
-    )
-    if is_newest:
-        memory.remember({hour: number for hour, number in hours.items() if hour < span.end})
-    return matrix
+    if span.end - span.start == TICK:
+        memory = FeatureMemory(settings.memory_dir)
+        newest = _newest_hour(build, memory, telemetry=telemetry, span=span, since=since)
+        if newest is not None:
+            return newest
+    return build()
+
+
+def _newest_hour(
+    build: Callable[[Memory], pl.DataFrame],
+    memory: FeatureMemory,
+    *,
+    telemetry: TelemetryStore,
+    span: Span,
+    since: datetime,
+) -> pl.DataFrame | None:
+    """The rows of an hour from what earlier ones have left.
+
+    Args:
+        build: Builds them.
+        memory: What earlier hours have left.
+        telemetry: The samples.
+        span: The hour.
+        since: Hours before this one do not matter any more.
+
+    Returns:
+        None where the hour is not the newest, another process is at it, or there is no room.
+    """
+    try:
+        with memory.held() as is_held:
+            if not is_held or span.end <= max(memory.seen(), default=span.start):
+                return None
+            # Before the samples are read: what is written meanwhile then counts as changed.
+            hours = telemetry.origins()
+            matrix = build(Memory(memory, memory.stale_from(hours, since=since)))
+            memory.remember(
+                {hour: origin for hour, origin in hours.items() if since <= hour < span.end}
+            )
+            return matrix
+    except OSError as error:
+        _LOG.warning(
+            "feature memory %s cannot be used: %s. The hour to %s is computed from the stored "
+            "samples, which takes longer. Make room, or move data_root.",
+            memory.folder,
+            error,
+            span.end,
+        )
+        return None
 
 
 def labels_of(
@@ -166,6 +212,7 @@ def train_candidates(
 
     Raises:
         SettingsError: The settings name no split.
+        DataError: Hours of the matrix were built with a smaller feature set.
     """
     if settings.split is None or settings.end is None:
         raise SettingsError(
@@ -173,7 +220,8 @@ def train_candidates(
         )
     split = settings.split
     origin = Origin(split.train_until, split.valid_until, settings.end)
-    features = matrix_features(MatrixSpec(catalogue=catalogue), topology)
+    check_feature_set(matrix, settings)
+    features = matrix_features(matrix_spec(settings, catalogue), topology)
     registry = registry_of(settings)
     outcome = {}
     for horizon_h in settings.horizons_h:
@@ -201,18 +249,25 @@ def train_candidates(
     return outcome
 
 
-def score_matrix(matrix: pl.DataFrame, settings: Settings) -> tuple[pl.DataFrame, pl.DataFrame]:
+def score_matrix(
+    matrix: pl.DataFrame, settings: Settings, *, span: Span | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Scores of GPUs and nodes by the champion of each horizon, or by prior where there is none.
 
     Args:
         matrix: features/gpu_matrix.
         settings: Horizons and where the registry is.
+        span: The hours of the matrix, which is stored, too; other processes may then score it.
 
     Returns:
         scores/gpu_scores and scores/node_scores.
     """
     registry = registry_of(settings)
     served = [_served(registry, matrix, settings, horizon_h=h) for h in settings.horizons_h]
+    if span is not None and is_worth(settings, span):
+        write_scores(settings, span=span, served=served, limits=LIMITS)
+        store = TableStore(settings.store_root)
+        return store.read(GPU_SCORES, span=span), store.read(NODE_SCORES, span=span)
     gpu_scores = score_gpus(matrix, served, limits=LIMITS)
     return gpu_scores, score_nodes(gpu_scores, served, limits=LIMITS)
 
@@ -290,7 +345,10 @@ def _register(registry: ModelRegistry, made: Candidate) -> str:
         return f"{version.label}: unchanged, is champion"
     decision = made.gate
     if champion is not None:
-        decision = gate_against(made, registry.load(champion).model)
+        model = registry.load(champion).model
+        # One whose features are built no more cannot score at all: there is nothing to beat.
+        if set(model.feature_names) <= set(made.gpu_test.columns):
+            decision = gate_against(made, model)
     if decision.is_accepted:
         registry.promote(version, decision=decision)
     return f"{version.label}: {decision.reason}"

@@ -87,6 +87,9 @@ class Settings(_Strict):
         fault_catalogue: CSV of fault rules; None: the shipped one.
         score_ttl_minutes: How long published scores stay valid.
         switch_level: What the topology calls the switch that a node hangs on.
+        rack_level: What the topology calls the rack of a node.
+        feature_set: Which telemetry features there are: `full` has more statistics over more
+            windows than `standard`, and compares a GPU with those of its rack.
         data_partition: How Dagster cuts data assets: `hour` for a site that ingests hourly, `day`
             for a history that is loaded once (a partition costs Dagster 40 ms of event log).
         node_states_hold_only_trouble: Whether a node that the node states say nothing about is up
@@ -111,6 +114,8 @@ class Settings(_Strict):
     fault_catalogue: Path | None = None
     score_ttl_minutes: int = Field(default=90, gt=0, le=1440)
     switch_level: str = "switch"
+    rack_level: str = "rack"
+    feature_set: Literal["standard", "full"] = "standard"
     data_partition: Literal["hour", "day"] = "hour"
     node_states_hold_only_trouble: bool = False
     scale_out: ScaleOutSettings = ScaleOutSettings()

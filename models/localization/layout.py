@@ -17,6 +17,8 @@ AXES: Final = ("tp", "pp", "dp")
 ORDERS: Final = tuple("-".join(order) for order in permutations(AXES))
 MEGATRON_ORDER: Final = "tp-dp-pp"
 """Neighbouring ranks differ in tp first, then in dp, last in pp: Megatron-LM's default."""
+MOST_RANKS: Final = 1 << 18
+"""Twice the ranks of the largest known jobs; a number beyond is a mistake, or no rank."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,12 @@ class Layout:
         wrong = [f"{name} {size}" for name, size in sizes.items() if size < 1]
         if wrong:
             raise SettingsError(f"layout: sizes must be at least 1, got {', '.join(wrong)}")
+        if self.n_ranks > MOST_RANKS:
+            raise SettingsError(
+                f"layout: tp {self.tp} x pp {self.pp} x dp {self.dp} are {self.n_ranks:,} ranks; "
+                f"expected at most {MOST_RANKS:,}. Give --dp, and look whether numbers in the "
+                "names of files are ranks"
+            )
         if self.order not in ORDERS:
             raise SettingsError(
                 f"layout: unknown order {self.order!r}; expected one of {', '.join(ORDERS)}, "

@@ -12,17 +12,18 @@ import polars as pl
 from features.core_tables import CoreTables
 from features.tables import CORE_HEALTH_EVENTS
 from features.telemetry_features import telemetry_reach
-from features.telemetry_spec import TelemetrySpec
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
+from pipelines.feature_set import telemetry_spec
 from pipelines.flow import gpu_matrix_of, labels_of
 from pipelines.resources import Installation
+from pipelines.settings import Settings
 
 KINDS = {"parquet"}
 
 
-def feature_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
+def feature_assets(partitions: Partitions, settings: Settings) -> Sequence[dg.AssetsDefinition]:
     """The feature and label assets of one installation."""
-    telemetry = partitions.trailing(telemetry_reach(TelemetrySpec()))
+    telemetry = partitions.trailing(telemetry_reach(telemetry_spec(settings)))
     history = partitions.trailing(timedelta(days=30))
 
     @dg.asset(

@@ -25,6 +25,7 @@ from features.tables import (
     CORE_JOBS,
     CORE_TOPOLOGY,
 )
+from features.telemetry_spec import TelemetrySpec
 
 T0 = datetime(2026, 1, 10, tzinfo=UTC)
 GPUS = ("a", "b", "c", "d")
@@ -277,6 +278,100 @@ def test_a_gpu_alone_is_compared_with_all_neighbours_also_those_of_unknown_start
     alone = build_gpu_matrix(tables, grid.filter(pl.col("entity_id") == "a"), spec=SPEC)
     assert alone.equals(together)
     assert alone["power_w_peer_z_1h"].null_count() == 0
+
+
+RACKS = MatrixSpec(
+    parts=("telemetry",),
+    telemetry=TelemetrySpec(gauges=(), counters=(), peer_levels=("rack",)),
+)
+RACK_Z = "gpu_temp_c_rack_peer_z_1h"
+
+
+def placed(node: str, rack: str, since: float, until: float | None = None) -> dict[str, Any]:
+    left = None if until is None else at(until)
+    return {"node": node, "level": "rack", "place": rack, "valid_from": at(since), "valid_to": left}
+
+
+def one_gpu_per_node(places: list[dict[str, Any]]) -> CoreTables:
+    """Four GPUs at 40, 42, 50 and 60 degrees in nodes a to d."""
+    tables = four_neighbours()
+    return replace(
+        tables,
+        inventory=tables.inventory.with_columns(node="gpu_uuid"),
+        topology=fill(CORE_TOPOLOGY, places),
+    )
+
+
+@pytest.mark.parametrize(
+    ("place_of_d", "score"),
+    [
+        ([placed("d", "r1", -99)], (60 - 42) / (1.4826 * 2)),  # among 40, 42 and 50
+        ([placed("d", "r2", -99), placed("d", "r1", -1e-6)], (60 - 42) / (1.4826 * 2)),
+        ([placed("d", "r1", -99), placed("d", "r2", -1e-6)], None),  # nobody else is in r2
+        ([placed("d", "r1", -99), placed("d", "r2", 0)], (60 - 42) / (1.4826 * 2)),  # not yet
+        ([placed("d", "r1", -99, -1)], None),  # has left, where to is not known
+        ([placed("d", "r1", -99, 1)], (60 - 42) / (1.4826 * 2)),
+        ([placed("d", "r1", 0)], None),
+        ([], None),
+    ],
+)
+def test_a_gpu_is_compared_with_those_of_the_rack_its_node_was_in_just_before(
+    place_of_d: list[dict[str, Any]], score: float | None
+) -> None:
+    tables = one_gpu_per_node([*(placed(n, "r1", -99) for n in "abc"), *place_of_d])
+    grid = watched_grid(tables.inventory, [at(0)]).filter(pl.col("entity_id") == "d")
+    row = build_gpu_matrix(tables, grid, spec=RACKS).row(0, named=True)
+    assert row[RACK_Z] == (None if score is None else pytest.approx(score))
+    assert row["gpu_temp_c_peer_z_1h"] is None  # it has its node to itself
+
+
+def moving_fleet(seed: int) -> CoreTables:
+    """Nine GPUs that move between five nodes, which move between two racks and nowhere."""
+    rng = np.random.default_rng(seed)
+    gpus = [f"g{i}" for i in range(9)]
+    stays, places = [], []
+    for gpu in gpus:
+        moved = float(rng.uniform(-6, 4))
+        first, second = rng.choice(list("vwxyz"), 2)
+        until = at(moved) if rng.random() < 0.4 else None  # or two stays at once
+        stays.append({"gpu_uuid": gpu, "node": first, "valid_from": at(-99), "valid_to": until})
+        stays.append({"gpu_uuid": gpu, "node": second, "valid_from": at(moved)})
+    for node in "vwxyz":
+        moved = float(rng.uniform(-6, 4))
+        first, second = rng.choice(["r1", "r2"], 2)
+        if rng.random() < 0.6:
+            places.append(placed(node, first, -99, moved))
+        if rng.random() < 0.6:
+            places.append(placed(node, second, moved + float(rng.choice([0, 2]))))
+    samples = [
+        {"gpu_uuid": gpu, "ts": at(hour - 0.3), "node": "-", "gpu_temp_c": rng.normal(50, 5)}
+        for gpu in gpus
+        for hour in (-3, 0)
+    ]
+    return CoreTables(
+        inventory=fill(CORE_INVENTORY, stays),
+        topology=fill(CORE_TOPOLOGY, places),
+        gpu_telemetry=fill(CORE_GPU_TELEMETRY, samples),
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10_000), share=st.sampled_from([0.05, 0.3]))
+def test_some_rows_are_those_of_the_whole_grid_where_gpus_and_nodes_move(
+    seed: int, share: float
+) -> None:
+    tables = moving_fleet(seed)
+    grid = watched_grid(tables.inventory, [at(-3), at(0)])
+    chosen = pl.Series(np.random.default_rng(seed).random(grid.height) < share)
+    whole = build_gpu_matrix(tables, grid, spec=RACKS)
+    some = build_gpu_matrix(tables, grid.filter(chosen), spec=RACKS)
+    assert some.equals(whole.filter(chosen))
+
+
+@pytest.mark.parametrize("levels", [("rack", "rack"), ("node",)])
+def test_a_level_is_compared_once(levels: tuple[str, ...]) -> None:
+    with pytest.raises(DataError, match="peer_levels must be different levels"):
+        TelemetrySpec(peer_levels=levels)
 
 
 def test_unknown_is_null_and_never_zero() -> None:

@@ -29,6 +29,7 @@ from features.tables import (
     CORE_TOPOLOGY,
 )
 from features.telemetry_metrics import METRICS
+from features.telemetry_spec import TelemetrySpec
 
 T0 = datetime(2026, 1, 10, tzinfo=UTC)
 GPUS = ("a", "b", "c", "d")
@@ -52,6 +53,7 @@ FULL = MatrixSpec(
     parts=PARTS,
     catalogue=CATALOGUE,
     events=EventSpec(echo_within=timedelta(seconds=5)),
+    telemetry=TelemetrySpec(peer_levels=("cage",)),
     history=HistorySpec(ordinal_levels=("cage",), repeat_gap=timedelta(hours=1)),
 )
 CONTRACTS = {

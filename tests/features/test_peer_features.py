@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from features.peer_features import peer_features, peer_floor, with_peer_scores
+from features.history_rows import place_column
+from features.peer_features import peer_features, peer_floor, peer_group, with_peer_scores
 
 HOUR = timedelta(hours=1)
 T0 = datetime(2026, 1, 10, tzinfo=UTC)
@@ -25,8 +26,9 @@ def joined_scores(table: pl.DataFrame, by: str) -> pl.DataFrame:
         return pl.when(other.count() >= 2).then(distance / spread.clip(peer_floor(gauge)))
 
     names = {f.inputs[0].split(".")[1]: f.name for f in peer_features(GAUGES, window=HOUR, by=by)}
-    mine = table.select("entity_id", by, "as_of", *(f"{gauge}:peer" for gauge in GAUGES))
-    pairs = mine.join(mine, on=[by, "as_of"], suffix=":other").filter(
+    group = peer_group(by)
+    mine = table.select("entity_id", group, "as_of", *(f"{gauge}:peer" for gauge in GAUGES))
+    pairs = mine.join(mine, on=[group, "as_of"], suffix=":other").filter(
         pl.col("entity_id") != pl.col("entity_id:other")
     )
     scores = pairs.group_by("entity_id", "as_of").agg(
@@ -73,7 +75,7 @@ def test_scores_are_those_of_the_self_join_to_the_last_bit(
 
 @pytest.mark.parametrize("size", [63, 64, 257, 400])
 def test_scores_of_a_rack_are_those_of_the_self_join_to_the_last_bit(size: int) -> None:
-    table = random_table(size, [3, size, size], distinct=1).rename({"node": "rack"})
+    table = random_table(size, [3, size, size], distinct=1).rename({"node": place_column("rack")})
     got = with_peer_scores(table, GAUGES, window=HOUR, by="rack")
     assert got.equals(joined_scores(table, "rack"))
     assert got["gpu_temp_c_rack_peer_z_1h"].drop_nulls().len() > size

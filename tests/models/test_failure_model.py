@@ -48,6 +48,15 @@ def test_null_becomes_nan_and_zero_stays_zero() -> None:
     assert np.array_equal(values, [[1, np.nan, 1], [np.nan, 0, np.nan]], equal_nan=True)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_values_lie_column_after_column_and_are_not_the_frames_own(order) -> None:
+    frame = pl.DataFrame(np.ones((5, 3), np.float32, order=order), schema=["a", "b", "c"])
+    values = feature_values(frame, ["a", "b", "c"])
+    assert values.flags.f_contiguous
+    values[:] = 0
+    assert frame["b"].to_list() == [1.0] * 5
+
+
 def test_no_row_gives_no_score(model, rows) -> None:
     assert model.scores(rows.head(0)).shape == (0,)
 

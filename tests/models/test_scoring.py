@@ -11,6 +11,7 @@ from features.errors import DataError
 from features.tables import GPU_SCORES, NODE_SCORES
 from models.prior import fit_prior
 from models.scoring import ScoreLimits, ServedModel, score_gpus, score_nodes
+from models.training import train
 
 NAMES = ("power_w_mean_24h", "gpu_temp_c_max_24h", "own_incident_count_180d")
 
@@ -65,6 +66,24 @@ def test_a_score_depends_on_no_other_row_of_the_batch(matrix, served) -> None:
     scores = dict(whole.select("entity_id", "score").iter_rows())
     assert alone.height == 4
     assert all(scores[gpu] == score for gpu, score in alone.select("entity_id", "score").rows())
+
+
+def test_models_with_other_features_each_read_their_own(matrix, rows, served, bundle) -> None:
+    turned = train(rows, feature_names=NAMES[::-1], task=bundle.model.task, spec=bundle.model.spec)
+    features = bundle.features[::-1]  # its fault types keep the other order
+    other = ServedModel(version="o", model=replace(bundle, model=turned, features=features))
+    scores = score_gpus(matrix, [served, other, served])
+    first, second, third = (scores.slice(i * matrix.height, matrix.height) for i in range(3))
+    assert second["score"].to_list() == turned.scores(matrix).tolist()
+    assert first.equals(score_gpus(matrix, [served]))
+    assert third.equals(first)
+    kinds = ("fault_type", "fault_probability")
+    assert second.select(kinds).equals(first.select(kinds))
+
+
+def test_features_that_are_built_no_more_are_named_with_what_to_do(matrix, served) -> None:
+    with pytest.raises(DataError, match="1 of 3 features are missing: power_w.*or train again"):
+        score_gpus(matrix.drop(NAMES[0]), [served])
 
 
 def test_a_gpu_without_telemetry_has_no_score_and_says_why(matrix, served) -> None:

@@ -3,24 +3,38 @@
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import dagster as dg
 import polars as pl
 import pytest
 
+from features.contracts import TableContract
 from features.core_tables import CoreTables
-from features.errors import SettingsError
+from features.errors import DataError, SettingsError
+from features.grid import watched_grid
+from features.matrix import build_gpu_matrix, matrix_features
+from features.registry import feature_names
 from features.tables import (
+    CORE_GPU_TELEMETRY,
     CORE_HEALTH_EVENTS,
+    CORE_INCIDENTS,
     CORE_INVENTORY,
     CORE_NODE_STATES,
+    CORE_TOPOLOGY,
+    GPU_MATRIX,
     GPU_SCORES,
+    LABELS,
     NODE_SCORES,
 )
 from models.warnings import WarningPolicy
-from pipelines import remediate
+from pipelines import flow, remediate
+from pipelines.defs.features import feature_assets
+from pipelines.defs.partitions import partitions_of
 from pipelines.demo import run_demo
-from pipelines.flow import labels_of, publish_latest
+from pipelines.feature_set import check_feature_set, matrix_spec
+from pipelines.flow import labels_of, publish_latest, train_candidates
 from pipelines.publish import published_as_of
 from pipelines.settings import Settings
 from pipelines.sources.catalogue import load_catalogue
@@ -119,6 +133,119 @@ def test_planned_work_named_by_a_node_state_hides_the_outcome(tmp_path: Path) ->
     # A start that nobody recorded means: in place since before the record began.
     assert set(labels["entity_id"]) == {"g", "n1"}
     assert set(labels["censored_by"]) == {"maintenance"}
+
+
+def test_the_full_feature_set_has_the_standard_one_and_the_racks_of_the_site(
+    tmp_path: Path,
+) -> None:
+    def names(**changes: Any) -> set[str]:
+        spec = matrix_spec(settings(tmp_path, **changes), load_catalogue(None))
+        return set(feature_names(matrix_features(spec, CORE_TOPOLOGY.empty())))
+
+    usual, full = names(), names(feature_set="full", rack_level="cabinet")
+    assert usual < full
+    assert {"gpu_temp_c_cabinet_peer_z_1h", "power_w_min_7d", "pcie_replay_count_increase_15m"} <= (
+        full - usual
+    )
+
+
+def stored_matrix(store: TableStore, where: Settings, *, hour: int) -> None:
+    """An hour of one GPU whose samples hold its temperature alone, as the settings want it."""
+    as_of = T0 + (hour + 1) * HOUR
+    tables = CoreTables(
+        inventory=row_of(CORE_INVENTORY, gpu_uuid="g", node="n1"),
+        gpu_telemetry=row_of(
+            CORE_GPU_TELEMETRY, gpu_uuid="g", ts=as_of - HOUR / 2, node="n1", gpu_temp_c=40.0
+        ),
+    )
+    grid = watched_grid(tables.inventory, [as_of], unknown_start="watched")
+    matrix = build_gpu_matrix(tables, grid, spec=matrix_spec(where, load_catalogue(None)))
+    store.write(GPU_MATRIX, matrix, span=Span(as_of - HOUR, as_of))
+
+
+def row_of(contract: TableContract, **values: Any) -> pl.DataFrame:
+    return pl.DataFrame([dict.fromkeys(contract.schema) | values], schema=contract.schema)
+
+
+def test_hours_without_the_features_of_the_full_set_are_not_trained_on(tmp_path: Path) -> None:
+    usual, full = settings(tmp_path), settings(tmp_path, feature_set="full")
+    store = TableStore(tmp_path)
+    for hour in (0, 1):
+        stored_matrix(store, usual, hour=hour)
+    with pytest.raises(DataError, match="2 of 2 hours, for example 2026-01-05 01:00"):
+        check_feature_set(store.read(GPU_MATRIX), full)
+    stored_matrix(store, full, hour=0)
+    check_feature_set(store.read(GPU_MATRIX), usual)
+    with pytest.raises(DataError, match="1 of 2 hours, for example 2026-01-05 02:00.*train again"):
+        check_feature_set(store.read(GPU_MATRIX), full)
+    stored_matrix(store, full, hour=1)
+    check_feature_set(store.read(GPU_MATRIX), full)
+
+
+def test_training_looks_at_the_feature_set_first(tmp_path: Path) -> None:
+    split = {"train_until": T0 + HOUR, "valid_until": T0 + 2 * HOUR}
+    where = settings(tmp_path, feature_set="full", split=split)
+    store = TableStore(tmp_path)
+    stored_matrix(store, settings(tmp_path), hour=0)
+    with pytest.raises(DataError, match="1 of 1 hours"):
+        train_candidates(
+            store.read(GPU_MATRIX),
+            labels=LABELS.empty(),
+            incidents=CORE_INCIDENTS.empty(),
+            topology=CORE_TOPOLOGY.empty(),
+            settings=where,
+            catalogue=load_catalogue(None),
+        )
+
+
+@pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")  # backfill_policy
+@pytest.mark.parametrize(("feature_set", "reach_h"), [("standard", 48), ("full", 14 * 24)])
+def test_the_matrix_rests_on_as_much_telemetry_as_its_features_reach_back(
+    tmp_path: Path, feature_set: str, reach_h: int
+) -> None:
+    where = settings(tmp_path, feature_set=feature_set)
+    matrix, _ = feature_assets(partitions_of(where), where)
+    mapping = matrix.get_partition_mapping(dg.AssetKey(["core", "gpu_telemetry"]))
+    assert isinstance(mapping, dg.TimeWindowPartitionMapping)
+    assert mapping.start_offset == 1 - reach_h  # of hours, its own among them
+
+
+class OneChampion:
+    """A registry whose champion reads one feature."""
+
+    def __init__(self) -> None:
+        self.promoted: list[str] = []
+
+    def register(self, *_: Any, **__: Any) -> Any:
+        return SimpleNamespace(name="m", version=2, label="m/2")
+
+    def version_of(self, *_: Any) -> Any:
+        return SimpleNamespace(version=1)
+
+    def load(self, *_: Any) -> Any:
+        return SimpleNamespace(model=SimpleNamespace(feature_names=("power_w_mean_7d",)))
+
+    def promote(self, _: Any, *, decision: Any) -> None:
+        self.promoted.append(decision.reason)
+
+
+@pytest.mark.parametrize(
+    ("column", "promoted"), [("power_w_mean_7d", []), ("power_w_mean_24h", ["beats the baselines"])]
+)
+def test_a_champion_whose_features_are_built_no_more_is_nothing_to_beat(
+    monkeypatch: pytest.MonkeyPatch, column: str, promoted: list[str]
+) -> None:
+    lost = SimpleNamespace(is_accepted=False, reason="does not beat the champion")
+    monkeypatch.setattr(flow, "_metrics", lambda _: {})
+    monkeypatch.setattr(flow, "gate_against", lambda *_: lost)
+    made = SimpleNamespace(
+        bundle=None,
+        gate=SimpleNamespace(is_accepted=True, reason="beats the baselines"),
+        gpu_test=pl.DataFrame({column: [1.0]}),
+    )
+    registry = OneChampion()
+    flow._register(registry, made)  # type: ignore[arg-type]  # stand-ins
+    assert registry.promoted == promoted
 
 
 POLICY = WarningPolicy(threshold=0.2, n=2, k=3, tick=HOUR, cooldown=24 * HOUR)

@@ -47,6 +47,7 @@ def test_no_file_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
         (GOOD.replace("00:00Z", "07:00Z"), "full hour"),
         (GOOD.replace("site: lab", ""), "site.*required"),
         (GOOD + "end: 2025-01-01T00:00:00Z", "start < split.train_until"),
+        (GOOD + "feature_set: all", "feature_set.*'standard' or 'full'.*got 'all'"),
         ("- a\n- b", "expected keys and values, got list"),
         ("a: [", "is not YAML"),
     ],
