@@ -1,9 +1,9 @@
 """The feature engine: 320 features of telemetry, against reading it and against Polars.
 
 The record is a week of 1,024 GPUs at a sample a minute, written by the synthetic fleet and stored
-as any site's; four copies under other names make it five shards. The features are eight gauges by five
-windows by seven statistics and eight counters by five windows, every 15 minutes. Everything runs on
-one thread; ratios are of CPU seconds taken in turn.
+as any site's; four copies under other names make it five shards. The features are eight gauges by
+five windows by seven statistics and eight counters by five windows, every 15 minutes. Everything
+runs on one thread; ratios are of CPU seconds taken in turn.
 
 Run as `POLARS_MAX_THREADS=1 python -m benchmarks.features`; takes about ten minutes.
 """
@@ -25,7 +25,7 @@ from typing import Final
 import polars as pl
 
 from features.core_build import build_core_telemetry
-from features.engine.batch import Moments, gpus_of, window_blocks
+from features.engine.batch import Moments, shards_of, window_blocks
 from features.engine.plan import EnginePlan, Wanted, plan_engine
 from features.engine.samples import SHARD_SIZE
 from features.packing import GPU, TS_MS
@@ -107,8 +107,8 @@ def moments_of(days: int) -> Moments:
 
 def compute(store: TelemetryStore, plan: EnginePlan, *, days: int = DAYS, shards: int = 1) -> None:
     """All features of some shards, block by block."""
-    for shard in range(shards):
-        for _ in window_blocks(store, plan, moments_of(days), gpus=gpus_of(store, shard)):
+    for gpus in shards_of(len(store.uuids()))[:shards]:
+        for _ in window_blocks(store, plan, moments_of(days), gpus=gpus):
             pass
 
 

@@ -5,7 +5,12 @@ The loops themselves are with the formats they belong to.
 
 import importlib
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+_ROOMS: Final = ("features", "models", "pipelines", "simulation")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -16,8 +21,7 @@ def jit(function: F) -> F:
     Args:
         function: Plain Python over numpy arrays.
     """
-    # Imported by name: numba publishes no types.
-    njit = importlib.import_module("numba").njit
+    njit = _njit()
     try:
         compiled: F = njit(cache=True, nogil=True)(function)
     except RuntimeError:  # no folder for the cache can be written
@@ -31,7 +35,7 @@ def inlined(function: F) -> F:
     Args:
         function: Plain Python over numpy arrays.
     """
-    njit = importlib.import_module("numba").njit
+    njit = _njit()
     compiled: F = njit(inline="always")(function)
     return compiled
 
@@ -42,7 +46,7 @@ def vector_jit(function: F) -> F:
     Args:
         function: Plain Python over numpy arrays.
     """
-    njit = importlib.import_module("numba").njit
+    njit = _njit()
     try:
         compiled: F = njit(cache=True, nogil=True, error_model="numpy")(function)
     except RuntimeError:  # no folder for the cache can be written
@@ -58,10 +62,29 @@ def exact_float_jit(function: F) -> F:
     Args:
         function: Plain Python over numpy arrays, without NaN.
     """
-    njit = importlib.import_module("numba").njit
+    njit = _njit()
     free = {"reassoc", "contract", "nnan", "nsz"}
     try:
         compiled: F = njit(cache=True, nogil=True, fastmath=free)(function)
     except RuntimeError:  # no folder for the cache can be written
         compiled = njit(nogil=True, fastmath=free)(function)
     return compiled
+
+
+@cache
+def _njit() -> Callable[..., Any]:
+    """The compiler, with a folder for what it keeps that no older loop is in.
+
+    numba looks at the file of a loop alone: one that calls a loop of another file would be kept
+    when only that one changes, and an upgrade would go on with the old formulas.
+    """
+    # Imported by name: numba publishes no types.
+    numba = importlib.import_module("numba")
+    if not numba.config.CACHE_DIR:
+        root = Path(__file__).parent.parent
+        files = sorted(path for room in _ROOMS for path in (root / room).rglob("*.py"))
+        sources = (path.read_bytes() for path in files)
+        digest = sha256(b"".join(one for one in sources if b"features.compiled" in one))
+        numba.config.CACHE_DIR = str(root / "__pycache__" / f"loops-{digest.hexdigest()[:16]}")
+    found: Callable[..., Any] = numba.njit
+    return found

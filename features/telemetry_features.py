@@ -36,7 +36,7 @@ from features.peer_features import (
     with_peer_scores,
 )
 from features.registry import Family, Feature, window_suffix
-from features.telemetry_metrics import METRIC_BY_COLUMN
+from features.telemetry_metrics import METRIC_BY_COLUMN, METRICS
 from features.telemetry_spec import TelemetrySpec
 
 _MIN_BUCKET: Final = timedelta(minutes=1)
@@ -248,7 +248,7 @@ def _plan(spec: TelemetrySpec) -> list[_Planned]:
         plans += [_reason(r, window) for r in _REASON_BITS for window in spec.reason_windows]
     for window in spec.gap_windows:
         plans += [_coverage(window, spec.sample_every)]
-        plans += [_unknown_share(window, len(spec.known_metrics))]
+        plans += [_unknown_share(window)]
     plans.append(_sample_age(max(spec.gap_windows)))
     return plans
 
@@ -343,10 +343,10 @@ def _coverage(window: timedelta, sample_every: timedelta) -> _Planned:
     )
 
 
-def _unknown_share(window: timedelta, n_metrics: int) -> _Planned:
+def _unknown_share(window: timedelta) -> _Planned:
     suffix = window_suffix(window)
     name = f"unknown_field_share_{suffix}"
-    scale = -1.0 / max(n_metrics, 1)
+    scale = -1.0 / len(METRICS)
     return _planned(
         Wanted(name=name, column=N_KNOWN, window=window, scale=scale, offset=1.0),
         "structural",

@@ -6,10 +6,13 @@ process leaves what it wrote to the kernel, a crash of the machine may not, and 
 at every tick costs ten times as much as the tick.
 """
 
+import errno
+import fcntl
 import json
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -21,11 +24,18 @@ from pipelines.atomic_files import replace_file
 
 _HEAD: Final = "head.json"
 _SEEN: Final = "seen.json"
+_LOCK: Final = ".lock"
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+_SPARE_BYTES: Final = 1_000_000_000
+"""Room on disk that others may take while a shard is written."""
 
 
 class FeatureMemory:
     """A `BucketStore` in a folder, one folder per shard.
+
+    One process at a time may use it (`held`): the arrays change in place.
 
     Args:
         folder: Where; made on the first tick.
@@ -34,6 +44,22 @@ class FeatureMemory:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._boot = _boot_id()
+
+    @contextmanager
+    def held(self) -> Iterator[bool]:
+        """Whether this process has the memory for itself until it lets go; it does not wait.
+
+        Raises:
+            OSError: The folder cannot be written.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / _LOCK).open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
 
     def head(self, shard: int) -> Mapping[str, Any] | None:
         """What was committed last; None where nothing was, or it may not be whole."""
@@ -49,7 +75,11 @@ class FeatureMemory:
         return head
 
     def array(self, shard: int, name: str, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
-        """A mapped array; zeros, and no room on disk, where nothing was written yet."""
+        """A mapped array; zeros, and no room on disk, where nothing was written yet.
+
+        Raises:
+            OSError: The disk has no room for what is still to be written of it.
+        """
         path = self._of(shard) / f"{name}.bin"
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         if not size:
@@ -58,6 +88,7 @@ class FeatureMemory:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as file:
                 file.truncate(size)
+        _check_room(path)
         return np.memmap(path, dtype=dtype, mode="r+", shape=shape).view(np.ndarray)
 
     def commit(self, shard: int, head: Mapping[str, Any]) -> None:
@@ -68,19 +99,24 @@ class FeatureMemory:
         replace_file(folder / _HEAD, content.encode())
 
     def discard(self, shard: int) -> None:
-        """Forgets a shard."""
-        shutil.rmtree(self._of(shard), ignore_errors=True)
+        """Forgets a shard: its head first, as without one nothing else counts."""
+        folder = self._of(shard)
+        for path in (folder / _HEAD, *folder.glob("*.bin")):
+            path.unlink(missing_ok=True)
 
-    def seen(self) -> dict[datetime, int]:
-        """The hours that the last tick knew, each with the reading its rows rested on."""
+    def seen(self) -> dict[datetime, str]:
+        """The hours that the last tick knew, each with the origin of its rows."""
         read = _read_json(self.folder / _SEEN) or {}
-        return {datetime.fromisoformat(hour): number for hour, number in read.items()}
+        try:
+            return {datetime.fromisoformat(hour): origin for hour, origin in read.items()}
+        except ValueError:
+            return {}
 
-    def stale_from(self, hours: Mapping[datetime, int], *, since: datetime) -> datetime | None:
+    def stale_from(self, hours: Mapping[datetime, str], *, since: datetime) -> datetime | None:
         """The first hour that is not as the last tick knew it.
 
         Args:
-            hours: The stored hours, each with the reading its rows rest on.
+            hours: The stored hours, each with the origin of its rows.
             since: Hours before this one do not matter any more.
         """
         seen = self.seen()
@@ -89,13 +125,26 @@ class FeatureMemory:
         ]
         return min(changed, default=None)
 
-    def remember(self, hours: Mapping[datetime, int]) -> None:
+    def remember(self, hours: Mapping[datetime, str]) -> None:
         """Keeps what a finished tick knew."""
-        content = {hour.isoformat(): number for hour, number in sorted(hours.items())}
+        content = {hour.isoformat(): origin for hour, origin in sorted(hours.items())}
         replace_file(self.folder / _SEEN, json.dumps(content).encode())
 
     def _of(self, shard: int) -> Path:
         return self.folder / f"shard={shard:04d}"
+
+
+def _check_room(path: Path) -> None:
+    """Refuses a mapped file that the disk may have no room for.
+
+    A write to it on a full disk ends the process by a signal, without a word.
+    """
+    status = path.stat()
+    missing = status.st_size - status.st_blocks * 512
+    free = shutil.disk_usage(path.parent).free
+    if missing > 0 and free < missing + _SPARE_BYTES:
+        words = f"{missing + _SPARE_BYTES:,} bytes must be free to write it, got {free:,}"
+        raise OSError(errno.ENOSPC, words, str(path))
 
 
 def _boot_id() -> str:

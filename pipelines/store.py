@@ -162,7 +162,7 @@ class TableStore:
     def gather_parts(self, contract: TableContract) -> pl.DataFrame:
         """Every writer's share of a monitoring table, in the order of the writers' names."""
         files = sorted(self._parts(contract).glob("[!.]*.parquet"))
-        return pl.concat([contract.empty(), *(pl.read_parquet(file) for file in files)])
+        return pl.concat([contract.empty(), *(_read_file(file) for file in files)])
 
     def _parts(self, contract: TableContract) -> Path:
         return self.root / f"{contract.asset_key}-parts"
@@ -263,16 +263,19 @@ def write_table(
 
 
 def _read_files(paths: list[Path]) -> pl.DataFrame:
-    """All files at once, which takes half the time; one by one where they do not fit together."""
+    """All files at once, which takes half the time; one by one where they do not fit together.
+
+    Each is read in one go: Polars opens a path more than once, and it may be replaced in between.
+    """
     try:
-        return pl.read_parquet(paths)
+        return pl.read_parquet([path.read_bytes() for path in paths])
     except (PolarsError, OSError):
         return pl.concat([_read_file(path) for path in paths], how="diagonal")
 
 
 def _read_file(path: Path) -> pl.DataFrame:
     try:
-        return pl.read_parquet(path)
+        return pl.read_parquet(path.read_bytes())
     except (PolarsError, OSError) as error:
         raise DataError(
             f"{path} cannot be read: {str(error).splitlines()[0]}. Materialise its partition again."

@@ -12,7 +12,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 from typing import Final
@@ -22,6 +22,9 @@ from polars.exceptions import PolarsError
 
 from features.errors import DataError
 from pipelines.atomic_files import replace_file
+
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
 
 _GPUS: Final = "gpus.parquet"
 _MANIFEST: Final = "manifest.json"
@@ -35,10 +38,13 @@ class Hour:
     Attributes:
         part: Name of the part.
         generation: Number of the latest reading that the rows rest on; 0: unknown.
+        origin: Name of the part in which the rows were written first. Other rows have another
+            one, and it stays when the day is compacted.
     """
 
     part: str
     generation: int
+    origin: str
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,16 @@ class Run:
     part: str
     first: int
     last: int
+
+    def bounds(self, day: date) -> tuple[int, int]:
+        """Start and end of the run on a day, milliseconds since 1970, UTC."""
+        start = midnight_ms(day)
+        return start + self.first * HOUR_MS, start + (self.last + 1) * HOUR_MS
+
+    def overlaps(self, day: date, first_ms: int, end_ms: int) -> bool:
+        """Whether any of it lies in a span."""
+        first, end = self.bounds(day)
+        return first < end_ms and first_ms < end
 
 
 @dataclass(frozen=True)
@@ -90,6 +106,11 @@ class Manifest:
 
 
 EMPTY: Final = Manifest({}, {})
+
+
+def midnight_ms(day: date) -> int:
+    """Midnight in milliseconds since 1970, UTC."""
+    return (day - date(1970, 1, 1)).days * DAY_MS
 
 
 def day_folder(folder: Path, day: date) -> Path:
@@ -131,10 +152,7 @@ def read_manifest(day: Path) -> Manifest:
 def write_manifest(day: Path, manifest: Manifest) -> None:
     """Makes a manifest the valid one, in one step."""
     content = {
-        "hours": {
-            f"{hour:02d}": {"part": entry.part, "generation": entry.generation}
-            for hour, entry in sorted(manifest.hours.items())
-        },
+        "hours": {f"{hour:02d}": asdict(entry) for hour, entry in sorted(manifest.hours.items())},
         "shards": manifest.shards,
     }
     replace_file(day / _MANIFEST, json.dumps(content, indent=1).encode())
@@ -157,7 +175,8 @@ def read_gpus(folder: Path) -> pl.Series:
     """
     path = folder / _GPUS
     try:
-        return pl.read_parquet(path)["gpu_uuid"]
+        # In one go: Polars opens a path more than once, and it may be replaced in between.
+        return pl.read_parquet(io.BytesIO(path.read_bytes()))["gpu_uuid"]
     except FileNotFoundError as error:
         if not any(folder.glob("date=*/shard=*")):
             return pl.Series("gpu_uuid", [], pl.String)

@@ -1,16 +1,13 @@
 """The store of core/gpu_telemetry: packed, by date and shard; hours are replaced in one step.
 
-How files are encoded is in `pipelines.telemetry_parquet`, which of them are valid in
-`pipelines.telemetry_layout`. Contracts are enforced by `pipelines.store`.
+How files are encoded is in `pipelines.telemetry_parquet`, how they come and go in
+`pipelines.telemetry_parts`, which of them are valid in `pipelines.telemetry_layout`. Contracts are
+enforced by `pipelines.store`.
 """
 
-import hashlib
-import os
-import threading
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -30,43 +27,26 @@ from features.packing import (
     unpack,
 )
 from pipelines.telemetry_layout import (
+    DAY_MS,
+    HOUR_MS,
     Hour,
     Manifest,
-    Run,
     add_gpus,
     day_folder,
     locked,
+    midnight_ms,
     part_path,
     read_gpus,
     read_manifest,
     stored_days,
     write_manifest,
 )
-from pipelines.telemetry_parquet import TelemetryFile, encode
+from pipelines.telemetry_parquet import TelemetryFile
+from pipelines.telemetry_parts import Staged, stage, sweep
 
-_HOUR_MS: Final = 3_600_000
-_DAY_MS: Final = 24 * _HOUR_MS
 _HOURS: Final = range(24)
 _HOUR_LEVEL: Final = 3
 _DAY_LEVEL: Final = 15
-_UNFINISHED: Final = ".unfinished-"
-_ABANDONED_S: Final = 24 * 3600
-"""Age at which an unfinished file belongs to no living writer."""
-
-
-@dataclass(frozen=True)
-class _Staged:
-    """A part whose files are written but not yet seen.
-
-    Attributes:
-        name: Name of the part: what it holds and a hash of its content.
-        hours: The hours it is for.
-        files: Shard to its unfinished file.
-    """
-
-    name: str
-    hours: Sequence[int]
-    files: Mapping[int, Path]
 
 
 class TelemetryStore:
@@ -97,14 +77,18 @@ class TelemetryStore:
 
         Returns:
             Number of files written.
+
+        Raises:
+            DataError: A row lies outside the span.
         """
+        _check_span(frame, start, end)
         packed = pack(frame, add_gpus(self.folder, order_of_appearance(frame)))
-        by_day = packed.with_columns(_day=pl.col(TS_MS) // _DAY_MS).partition_by(
+        by_day = packed.with_columns(_day=pl.col(TS_MS) // DAY_MS).partition_by(
             "_day", as_dict=True, maintain_order=True, include_key=False
         )
         n_files = 0
         for day, hours in _days(start, end):
-            rows = by_day.get((_start_ms(day) // _DAY_MS,), packed.clear())
+            rows = by_day.get((midnight_ms(day) // DAY_MS,), packed.clear())
             n_files += self._write_day(day, hours, rows, generation=generation)
         return n_files
 
@@ -119,16 +103,16 @@ class TelemetryStore:
         if len(before.shards) < 2:
             return False
         shards = sorted({shard for shards in before.shards.values() for shard in shards})
-        bounds = {"first_ms": _start_ms(day), "end_ms": _start_ms(day) + _DAY_MS}
+        bounds = {"first_ms": midnight_ms(day), "end_ms": midnight_ms(day) + DAY_MS}
         merged = (
             (shard, self._day_rows(day, before, **bounds, shard=shard).sort(GPU, TS_MS))
             for shard in shards
         )
         try:
-            staged = _stage(folder, "day", sorted(before.hours), merged, level=_DAY_LEVEL)
+            staged = stage(folder, "day", sorted(before.hours), merged, level=_DAY_LEVEL)
         except FileNotFoundError:
             return False
-        hours = {hour: Hour(staged.name, was.generation) for hour, was in before.hours.items()}
+        hours = {hour: replace(was, part=staged.name) for hour, was in before.hours.items()}
         return self._commit(folder, [staged], hours, expected=before) is not None
 
     def read(self, *, start: datetime | None = None, end: datetime | None = None) -> pl.DataFrame:
@@ -152,11 +136,11 @@ class TelemetryStore:
 
     def hours(self) -> dict[datetime, int]:
         """Start of each covered hour, in order, to the generation its rows rest on; 0: unknown."""
-        return {
-            datetime(day.year, day.month, day.day, hour, tzinfo=UTC): entry.generation
-            for day in stored_days(self.folder)
-            for hour, entry in sorted(read_manifest(day_folder(self.folder, day)).hours.items())
-        }
+        return {hour: entry.generation for hour, entry in self._entries()}
+
+    def origins(self) -> dict[datetime, str]:
+        """Start of each covered hour, in order, to a word that changes when its rows do."""
+        return {hour: entry.origin for hour, entry in self._entries()}
 
     def files(self, *, start: datetime | None = None, end: datetime | None = None) -> list[Path]:
         """The valid files that hold hours of a span, in the order of time."""
@@ -166,7 +150,7 @@ class TelemetryStore:
             folder = day_folder(self.folder, day)
             manifest = read_manifest(folder)
             for run in manifest.runs():
-                if _overlaps(day, run, first_ms, end_ms):
+                if run.overlaps(day, first_ms, end_ms):
                     shards = manifest.shards[run.part]
                     found |= dict.fromkeys(part_path(folder, run.part, shard) for shard in shards)
         return list(found)
@@ -200,13 +184,13 @@ class TelemetryStore:
                             (run, stack.enter_context(_open(part_path(folder, run.part, shard))))
                             for run in manifest.runs()
                             if shard in manifest.shards[run.part]
-                            and _overlaps(day, run, start_ms, end_ms)
+                            and run.overlaps(day, start_ms, end_ms)
                         ]
                         break
                     except FileNotFoundError as error:
                         manifest = self._newer_manifest(day, manifest, error)
                 for run, file in opened:
-                    first_ms, last_ms = _run_bounds(day, run)
+                    first_ms, last_ms = run.bounds(day)
                     yield from file.pieces(
                         start_ms=max(start_ms, first_ms),
                         end_ms=min(end_ms, last_ms),
@@ -214,11 +198,16 @@ class TelemetryStore:
                         gpus=gpus,
                     )
 
+    def _entries(self) -> Iterator[tuple[datetime, Hour]]:
+        for day in stored_days(self.folder):
+            for hour, entry in sorted(read_manifest(day_folder(self.folder, day)).hours.items()):
+                yield datetime(day.year, day.month, day.day, hour, tzinfo=UTC), entry
+
     def _days_within(self, first_ms: int, end_ms: int) -> list[date]:
         return [
             day
             for day in stored_days(self.folder)
-            if _start_ms(day) < end_ms and first_ms < _start_ms(day) + _DAY_MS
+            if midnight_ms(day) < end_ms and first_ms < midnight_ms(day) + DAY_MS
         ]
 
     def _newer_manifest(self, day: date, manifest: Manifest, error: FileNotFoundError) -> Manifest:
@@ -243,9 +232,9 @@ class TelemetryStore:
         folder = day_folder(self.folder, day)
         frames = []
         for run in manifest.runs():
-            if not _overlaps(day, run, first_ms, end_ms):
+            if not run.overlaps(day, first_ms, end_ms):
                 continue
-            run_first, run_end = _run_bounds(day, run)
+            run_first, run_end = run.bounds(day)
             for number in manifest.shards[run.part]:
                 if shard in (None, number):
                     with _open(part_path(folder, run.part, number)) as file:
@@ -259,11 +248,11 @@ class TelemetryStore:
     ) -> int:
         folder = day_folder(self.folder, day)
         if len(hours) == len(_HOURS):
-            parts = [_stage(folder, "day", hours, _by_shard(rows), level=_DAY_LEVEL)]
+            parts = [stage(folder, "day", hours, _by_shard(rows), level=_DAY_LEVEL)]
         else:
-            number = (pl.col(TS_MS) - _start_ms(day)) // _HOUR_MS
+            number = (pl.col(TS_MS) - midnight_ms(day)) // HOUR_MS
             parts = [
-                _stage(
+                stage(
                     folder,
                     f"{hour:02d}",
                     [hour],
@@ -272,7 +261,11 @@ class TelemetryStore:
                 )
                 for hour in hours
             ]
-        entries = {hour: Hour(part.name, generation) for part in parts for hour in part.hours}
+        entries = {
+            hour: Hour(part.name, generation, origin=part.name)
+            for part in parts
+            for hour in part.hours
+        }
         before = self._commit(folder, parts, entries)
         if before is not None and len(before.hours) < len(_HOURS) == len({*before.hours, *hours}):
             self.compact(day)
@@ -281,7 +274,7 @@ class TelemetryStore:
     def _commit(
         self,
         folder: Path,
-        parts: Sequence[_Staged],
+        parts: Sequence[Staged],
         hours: Mapping[int, Hour],
         *,
         expected: Manifest | None = None,
@@ -311,7 +304,7 @@ class TelemetryStore:
             manifest = before.with_hours(hours, shards)
             folder.mkdir(exist_ok=True)
             write_manifest(folder, manifest)
-            _sweep(folder, manifest)
+            sweep(folder, manifest)
         return before
 
 
@@ -330,45 +323,15 @@ def _by_shard(packed: pl.DataFrame) -> list[tuple[int, pl.DataFrame]]:
     return [(int(key[0]), part) for key, part in sorted(parts.items())]
 
 
-def _stage(
-    folder: Path,
-    label: str,
-    hours: Sequence[int],
-    rows: Iterable[tuple[int, pl.DataFrame]],
-    *,
-    level: int,
-) -> _Staged:
-    """Writes a part's files under names that no reader sees."""
-    digest = hashlib.sha256()
-    files: dict[int, Path] = {}
-    for shard, part in rows:
-        if part.is_empty():
-            continue
-        content = encode(part, level=level)
-        digest.update(f"{shard} {len(content)} ".encode() + content)
-        name = f"{_UNFINISHED}{os.getpid()}-{threading.get_ident()}-{label}"
-        files[shard] = part_path(folder, name, shard)
-        files[shard].parent.mkdir(parents=True, exist_ok=True)
-        files[shard].write_bytes(content)
-    return _Staged(f"{label}-{digest.hexdigest()[:12]}", hours, files)
-
-
-def _sweep(folder: Path, manifest: Manifest) -> None:
-    """Removes files that no hour is read from; under the lock, so no writer is about to use them.
-
-    Writers of other hours may be at work on unfinished files: only old ones are removed.
-    """
-    valid = {
-        part_path(folder, part, shard)
-        for part, shards in manifest.shards.items()
-        for shard in shards
-    }
-    for path in folder.glob("shard=*/*.parquet"):
-        is_unfinished = path.name.startswith(_UNFINISHED)
-        if path not in valid and not (
-            is_unfinished and time.time() - path.stat().st_mtime < _ABANDONED_S
-        ):
-            path.unlink(missing_ok=True)
+def _check_span(frame: pl.DataFrame, start: datetime, end: datetime) -> None:
+    """Refuses rows that belong to no hour of the span: they would be lost."""
+    outside = frame.filter(~pl.col("ts").is_between(start, end, closed="left"))
+    if not outside.is_empty():
+        gpu, ts = outside.select("gpu_uuid", "ts").row(0)
+        raise DataError(
+            f"table core/gpu_telemetry: {outside.height} of {frame.height} rows lie outside "
+            f"{start}..{end}, for example {gpu} at {ts}. Write them with the hours they are of."
+        )
 
 
 def _days(start: datetime, end: datetime) -> Iterator[tuple[date, list[int]]]:
@@ -379,20 +342,6 @@ def _days(start: datetime, end: datetime) -> Iterator[tuple[date, list[int]]]:
         until = min(end, midnight)
         yield at.date(), list(range(at.hour, at.hour + (until - at) // timedelta(hours=1)))
         at = until
-
-
-def _start_ms(day: date) -> int:
-    return (day - date(1970, 1, 1)).days * _DAY_MS
-
-
-def _run_bounds(day: date, run: Run) -> tuple[int, int]:
-    start = _start_ms(day)
-    return start + run.first * _HOUR_MS, start + (run.last + 1) * _HOUR_MS
-
-
-def _overlaps(day: date, run: Run, first_ms: int, end_ms: int) -> bool:
-    run_first, run_end = _run_bounds(day, run)
-    return run_first < end_ms and first_ms < run_end
 
 
 def _bounds(start: datetime | None, end: datetime | None) -> tuple[int, int]:

@@ -54,10 +54,10 @@ class Block:
     values: npt.NDArray[np.float32]
 
 
-def gpus_of(source: SampleSource, shard: int) -> range:
-    """Codes of a shard's GPUs."""
-    first = shard * SHARD_SIZE
-    return range(first, min(first + SHARD_SIZE, len(source.uuids())))
+def shards_of(n_gpus: int) -> list[range]:
+    """Codes of each shard's GPUs, of as many GPUs as there are."""
+    starts = range(0, n_gpus, SHARD_SIZE)
+    return [range(first, min(first + SHARD_SIZE, n_gpus)) for first in starts]
 
 
 def window_blocks(
@@ -69,7 +69,7 @@ def window_blocks(
         source: The samples.
         plan: What is computed.
         moments: When windows end.
-        gpus: Codes of consecutive GPUs of one shard (`gpus_of`: all of it).
+        gpus: Codes of consecutive GPUs of one shard (`shards_of`).
 
     Yields:
         Blocks that together hold every GPU and moment once.
@@ -111,6 +111,8 @@ def _bytes_per_bucket(plan: EnginePlan) -> int:
 def _moments_per_chunk(plan: EnginePlan, moments: Moments, *, n_gpus: int) -> int:
     """How many moments are computed at once; a chunk is a whole number of steps."""
     by_buckets = _BUDGET_BYTES // (n_gpus * _bytes_per_bucket(plan)) - plan.history
+    # Each chunk looks at all that is kept: very short ones would do little else.
+    by_buckets = max(by_buckets, plan.history // 4)
     by_block = _BLOCK_BYTES // (4 * min(BLOCK, n_gpus) * len(plan.names))
     return max(1, min(moments.count, by_buckets // moments.step, by_block))
 

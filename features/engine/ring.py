@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from features.engine.batch import gpus_of
 from features.engine.bucket_kernels import HIGHEST, NO_VALUE, NULL
 from features.engine.buckets import Buckets
 from features.engine.plan import EnginePlan
@@ -82,7 +81,7 @@ def tick_shard(
     store: BucketStore,
     plan: EnginePlan,
     *,
-    shard: int,
+    gpus: range,
     moment: int,
     stale_from: int | None = None,
 ) -> TickResult:
@@ -93,12 +92,11 @@ def tick_shard(
         store: The memory; built anew from the samples where it is missing, of another plan, too
             old or too new.
         plan: What is computed.
-        shard: Number of the shard.
+        gpus: Codes of the shard's GPUs (`features.engine.batch.shards_of`).
         moment: When windows end, in buckets since 1970.
         stale_from: The earliest bucket whose samples have changed since the last tick; None: no
             sample came late.
     """
-    gpus = gpus_of(source, shard)
     memory = _Memory(source, store, plan, gpus=gpus)
     memory.go_to(moment, stale_from)
     while memory.until < moment:

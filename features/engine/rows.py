@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features.compiled import jit
-from features.engine.batch import Moments, window_blocks
+from features.engine.batch import Moments, shards_of, window_blocks
 from features.engine.plan import EnginePlan
 from features.engine.ring import BucketStore, tick_shard
 from features.engine.samples import SHARD_SIZE, SampleSource
@@ -78,8 +78,8 @@ def tick_rows(
     out = _unknown(plan, codes.size)
     shards = codes // SHARD_SIZE
     # Every shard moves on, also one that no row is of: its memory would be too old next time.
-    for shard in range(-(-len(source.uuids()) // SHARD_SIZE)):
-        ticked = tick_shard(source, store, plan, shard=shard, moment=moment, stale_from=stale_from)
+    for shard, gpus in enumerate(shards_of(len(source.uuids()))):
+        ticked = tick_shard(source, store, plan, gpus=gpus, moment=moment, stale_from=stale_from)
         rows = np.flatnonzero((shards == shard) & (codes != NO_GPU))
         out[:, rows] = ticked.values[:, codes[rows] - ticked.first_gpu]
     return out

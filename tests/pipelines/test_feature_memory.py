@@ -1,5 +1,6 @@
 """What is remembered on disk: safe against crashes, damage and late data; hours as a week later."""
 
+import shutil
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -153,3 +154,94 @@ def test_after_a_start_of_the_machine_the_memory_is_built_anew(site, monkeypatch
     assert FeatureMemory(site.memory_dir).head(0) is None
     land(site, 3)
     same(hourly(site, 3), whole(site, 4))
+
+
+def test_rows_that_changed_under_an_equal_generation_are_seen(site):
+    for hour in range(4):
+        land(site, hour, generation=0)
+        hourly(site, hour)
+    land(site, 2, seed=9, generation=0)
+    land(site, 4, generation=0)
+    same(hourly(site, 4), whole(site, 5))
+
+
+def test_a_table_made_anew_with_other_codes_is_seen(site):
+    for hour in range(4):
+        land(site, hour)
+        hourly(site, hour)
+    uuids = TableStore(site.store_root).telemetry.uuids()
+    shutil.rmtree(TableStore(site.store_root).telemetry.folder)
+    store, span = TableStore(site.store_root), Span(T0 - HOUR, T0)
+    newcomer = telemetry(0).head(1).with_columns(gpu_uuid=pl.lit("0"), ts=pl.lit(span.start))
+    store.write(CORE_GPU_TELEMETRY, newcomer, span=span, generation=1)
+    for hour in range(5):
+        land(site, hour)
+    assert store.telemetry.uuids() != uuids
+    same(hourly(site, 4), whole(site, 5))
+
+
+def test_a_day_that_is_compacted_is_not_taken_for_changed(site):
+    for hour in range(23):
+        land(site, hour)
+    hourly(site, 22)
+    memory = FeatureMemory(site.memory_dir)
+    land(site, 23)
+    telemetry = TableStore(site.store_root).telemetry
+    assert len(telemetry.files()) == 1
+    assert memory.stale_from(telemetry.origins(), since=T0) == T0 + 23 * HOUR
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_hours_in_any_order_and_ticks_between_give_the_training_rows(site, seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(12):
+        hour, kind = int(rng.integers(0, 30)), rng.choice(["land", "again", "tick", "compact"])
+        if kind == "land":
+            land(site, hour, seed=int(rng.integers(3)), generation=int(rng.integers(3)))
+        elif kind == "compact":
+            TableStore(site.store_root).telemetry.compact(T0.date())
+        else:
+            same(hourly(site, hour), whole(site, 30))
+
+
+def test_while_another_process_has_the_memory_an_hour_is_computed_from_the_samples(site):
+    for hour in range(3):
+        land(site, hour)
+    hourly(site, 1)
+    memory = FeatureMemory(site.memory_dir)
+    with memory.held() as is_held, FeatureMemory(site.memory_dir).held() as is_held_twice:
+        assert (is_held, is_held_twice) == (True, False)
+        same(hourly(site, 2), whole(site, 3))
+        assert T0 + 2 * HOUR not in memory.seen()
+    same(hourly(site, 2), whole(site, 3))
+    assert T0 + 2 * HOUR in memory.seen()
+
+
+def test_without_room_on_disk_an_hour_is_computed_from_the_samples_and_says_so(
+    site, monkeypatch, caplog
+):
+    land(site, 0)
+    full = shutil.disk_usage(site.data_root)._replace(free=1000)
+    monkeypatch.setattr(feature_memory.shutil, "disk_usage", lambda _: full)
+    same(hourly(site, 0), whole(site, 1))
+    assert "must be free to write it, got 1,000" in caplog.text
+    assert "Make room" in caplog.text
+
+
+def test_what_is_forgotten_is_zero_again(tmp_path):
+    memory = FeatureMemory(tmp_path)
+    memory.array(0, "x", (2,), "int64")[:] = 7
+    memory.commit(0, {"until": 3})
+    assert memory.head(0) == {"until": 3}
+    memory.discard(0)
+    assert memory.head(0) is None
+    assert memory.array(0, "x", (2,), "int64").tolist() == [0, 0]
+
+
+def test_a_damaged_list_of_hours_seen_is_none(site):
+    for hour in range(2):
+        land(site, hour)
+        hourly(site, hour)
+    (site.memory_dir / "seen.json").write_text('{"yesterday": "x"}')
+    land(site, 2)
+    same(hourly(site, 2), whole(site, 3))

@@ -390,3 +390,38 @@ def test_the_same_rows_give_the_same_files(tmp_path: Path) -> None:
         for name in "xy"
     ]  # fmt: skip
     assert contents[0] == contents[1]
+
+
+def test_a_row_outside_the_hours_written_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="1 of 2 rows lie outside .* for example g at"):
+        write(TelemetryStore(tmp_path), 0, 1, sample(0.5), sample(1.0))
+    assert not TelemetryStore(tmp_path).hours()
+
+
+def test_the_origin_of_an_hour_changes_with_its_rows_alone(tmp_path: Path) -> None:
+    store = TelemetryStore(tmp_path)
+    for hour in range(24):
+        write(store, hour, hour + 1, sample(hour + 0.5), generation=1)
+    before = store.origins()
+    assert len(set(before.values())) == len(before) == 24
+    write(store, 3, 4, sample(3.5), generation=2)
+    assert store.origins() == before
+    write(store, 3, 4, sample(3.5, power_w=1.0), generation=2)
+    assert store.compact(T0.date())
+    changed = [hour for hour, origin in store.origins().items() if origin != before[hour]]
+    assert changed == [T0 + 3 * HOUR]
+
+
+def test_a_write_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, written = TelemetryStore(tmp_path), Path.write_bytes
+
+    def full(path: Path, content: bytes) -> int:
+        if "shard=0001" in str(path):
+            raise OSError(28, "No space left on device", str(path))
+        return written(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        write(store, 0, 1, *(sample(0.5, gpu) for gpu in "abc"))
+    assert not list(tmp_path.rglob("date=*/*/*.parquet"))
+    assert store.read().is_empty()

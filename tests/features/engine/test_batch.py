@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from features.engine.batch import Moments, gpus_of, window_blocks
+from features.engine.batch import Moments, window_blocks
 from features.engine.plan import N_KNOWN, RESETS, STATISTICS, Derived, Wanted, plan_engine
 from tests.features.engine.oracle import Record, Sample, expected
 
@@ -64,7 +64,7 @@ def records(draw, n_gpus=2):
 def computed(record, moments, plan=PLAN):
     """Results by (GPU, moment in buckets)."""
     found = {}
-    for block in window_blocks(record, plan, moments, gpus=gpus_of(record, 0)):
+    for block in window_blocks(record, plan, moments, gpus=range(record.n_gpus)):
         for g in range(block.values.shape[0]):
             for r in range(block.moments.count):
                 at = block.moments.first + r * block.moments.step
@@ -92,21 +92,21 @@ def test_every_statistic_is_that_of_the_samples_in_its_window(samples, step, pie
 
 
 @pytest.mark.parametrize("older_ms", [0, 1])
-@pytest.mark.parametrize("at_ms", [0, 899_999])
-def test_a_counter_remembers_a_value_for_a_day_and_no_longer(at_ms, older_ms):
-    first = (START - 24) * 900_000 + at_ms  # in the first bucket of the longest window
+@pytest.mark.parametrize("before", [3, 8])
+@pytest.mark.parametrize("has_later", [False, True])
+def test_a_counter_remembers_a_value_for_a_day_and_no_longer(older_ms, before, has_later):
+    first = (START - 24) * 900_000  # in the first bucket of the longest window
     day = 24 * 3_600_000
-    samples = [
-        Sample(0, first - day - older_ms, dict.fromkeys(COLUMNS, 3)),
-        Sample(0, first, dict.fromkeys(COLUMNS, 8)),
-        Sample(0, first + 1, dict.fromkeys(COLUMNS, 8)),
-    ]
-    (values,) = computed(Record(samples, 1, COLUMNS), Moments(START, 1, 1)).values()
-    for one, value in zip(WANTED, values, strict=True):
-        right = expected(
-            samples, one, gpu=0, as_of_ms=START * 900_000, derived=DERIVED, counters=COUNTERS
-        )
-        assert close(value, right), (one.name, value, right)
+    values = {first - day - older_ms: before, first: 8}
+    if has_later:  # not still from end to end
+        values[(START - 2) * 900_000] = 9
+    samples = [Sample(0, ts, dict.fromkeys(COLUMNS, value)) for ts, value in values.items()]
+    record = Record(samples, 1, COLUMNS)
+    for (_, at), found in computed(record, Moments(START - 23, 1, 24)).items():
+        for one, value in zip(WANTED, found, strict=True):
+            if one.kind == "increase":
+                right = expected(samples, one, gpu=0, as_of_ms=at * 900_000)
+                assert close(value, right), (one.name, at, value, right)
 
 
 @pytest.mark.parametrize("buckets_ago", [48, 49])

@@ -102,6 +102,8 @@ def test_what_has_no_samples_is_unknown_and_counted_zero():
     [
         (Wanted(name="x", column="power_w", window=10 * MIN), "whole number of buckets"),
         (Wanted(name="x", column="pcie_tx_bytes_s", window=15 * MIN), "resolution"),
+        (Wanted(name="x", column="clock_event_reasons", window=15 * MIN), "within 4000000 steps"),
+        (Wanted(name="x", column="energy_j", window=15 * MIN), "Ask for its increase"),
     ],
 )
 def test_what_cannot_be_exact_is_refused(one, words):
@@ -117,3 +119,39 @@ def test_a_source_that_gives_what_was_not_asked_for_is_refused(sample):
 
     with pytest.raises(DataError, match="does not keep to its protocol"):
         window_rows(Wrong([], 2, COLUMNS), plan(15), np.array([1]), np.array([START]))
+
+
+@pytest.mark.parametrize("kind", ["gauge", "increase", "count", "age"])
+def test_a_result_that_is_wanted_twice_is_refused(kind):
+    column = {"gauge": "power_w", "increase": "energy_j"}.get(kind, "")
+    twice = [Wanted(name=n, column=column, kind=kind, window=15 * MIN, scale=s) for n, s in
+             (("x", 1.0), ("y", 2.0))]  # fmt: skip
+    with pytest.raises(DataError, match="wanted once, got another for x"):
+        plan_engine(twice, bucket=15 * MIN)
+
+
+def test_moments_a_year_apart_read_and_keep_nothing_in_between(monkeypatch):
+    asked, sizes = [], []
+
+    class Watched(Record):
+        def pieces(self, shard, *, start_ms, end_ms, **options):
+            asked.append(end_ms - start_ms)
+            return super().pieces(shard, start_ms=start_ms, end_ms=end_ms, **options)
+
+    class Sized(batch.Buckets):
+        def __init__(self, *args, n_buckets, **options):
+            sizes.append(n_buckets)
+            super().__init__(*args, n_buckets=n_buckets, **options)
+
+    monkeypatch.setattr(batch, "Buckets", Sized)
+    year = 365 * 96
+    early = random_samples(60, [0, 1])
+    late = [Sample(s.gpu, s.ts_ms + year * 900_000, s.values) for s in early]
+    record = Watched([*early, *late], 2, COLUMNS)
+    moments = np.array([START + 50, START + 57 + year, START + 50 + year, START + 50])
+    found = window_rows(record, plan(15), np.array([0, 1, 1, 1]), moments)
+    assert sum(asked) <= 3 * plan(15).reach * 900_000
+    assert max(sizes) <= 2 * plan(15).reach
+    for row, (code, at) in enumerate(zip([0, 1, 1, 1], moments, strict=True)):
+        one = window_rows(record, plan(15), np.array([code]), np.array([at]))
+        assert one[:, 0].tobytes() == found[:, row].tobytes()

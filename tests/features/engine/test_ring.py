@@ -1,12 +1,15 @@
 """Ticks against the batch: the same bits, whatever the ticks, crashes and late samples."""
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from features.engine.batch import Moments
-from features.engine.ring import BucketStore, tick_shard
-from tests.features.engine.oracle import Record
+from features.engine.ring import MARGIN, BucketStore, tick_shard
+from tests.features.engine.oracle import Record, Sample
 from tests.features.engine.test_batch import COLUMNS, N_BUCKETS, PLAN, START, computed, records
 
 
@@ -44,7 +47,9 @@ class MemoryStore(BucketStore):
 def ticked(record, store, moment, **options):
     for _ in range(30):
         try:
-            return tick_shard(record, store, PLAN, shard=0, moment=moment, **options).values.T
+            return tick_shard(
+                record, store, PLAN, gpus=range(record.n_gpus), moment=moment, **options
+            ).values.T
         except CrashError:
             continue
     raise AssertionError("it crashes for ever")
@@ -100,3 +105,100 @@ def test_a_tick_reads_the_new_buckets_alone():
     ticked(record, store, START + 1)
     ticked(record, store, START + 4)
     assert asked == [(START, START + 1), (START + 1, START + 4)]
+
+
+def one_every_bucket(n_buckets, **values):
+    known = dict.fromkeys(COLUMNS, 1) | values
+    return [
+        Sample(gpu, (START + b) * 900_000 + 7, {name: v + b % 7 for name, v in known.items()})
+        for gpu in (0, 1)
+        for b in range(n_buckets)
+    ]
+
+
+def test_slots_that_were_overwritten_are_not_read_however_often_it_goes_back():
+    record, store = Record(one_every_bucket(500), 2, COLUMNS), MemoryStore()
+    forth, back = range(0, 500, 100), range(400 - MARGIN, 0, -MARGIN)
+    for moment in [*forth, *back]:
+        assert (
+            ticked(record, store, START + moment).tobytes()
+            == batch(record, START + moment).tobytes()
+        )
+
+
+@pytest.mark.parametrize("name", ["power_w", "clock_event_reasons"])
+def test_a_gauge_may_get_its_first_unknown_value_at_any_tick(name):
+    samples, store = one_every_bucket(60), MemoryStore()
+    late = [replace(s, values={**s.values, name: None}) if i % 60 > 50 else s
+            for i, s in enumerate(samples)]  # fmt: skip
+    record = Record(late, 2, COLUMNS)
+    for moment in (40, 44, 50, 52, 55, 60):
+        assert (
+            ticked(record, store, START + moment).tobytes()
+            == batch(record, START + moment).tobytes()
+        )
+
+
+def test_a_gpu_that_is_written_for_the_first_time_while_a_tick_reads_is_left_out():
+    class Grows(Record):
+        def pieces(self, shard, **asked):
+            self.n_gpus = 100  # more than there is room for
+            return super().pieces(shard, **asked)
+
+    newcomer = Sample(99, START * 900_000 - 5, {})
+    record = Grows([*one_every_bucket(1), newcomer], 2, COLUMNS)
+    assert ticked(record, MemoryStore(), START + 1).shape[0] == 2
+
+
+def test_what_a_crash_left_spoils_no_slot_that_may_be_taken_back_to():
+    record, store = Record(one_every_bucket(500), 2, COLUMNS), MemoryStore()
+    for moment in (0, 100, 200, 300):
+        ticked(record, store, START + moment)
+    store.crash_at = {store.n_commits + 1}
+    with pytest.raises(CrashError):
+        tick_shard(record, store, PLAN, gpus=range(record.n_gpus), moment=START + 300 + MARGIN)
+    moment = START + 300 - MARGIN
+    assert ticked(record, store, moment).tobytes() == batch(record, moment).tobytes()
+
+
+def test_a_first_tick_reads_as_far_back_as_a_counter_remembers():
+    first = (START - 24) * 900_000  # the longest window starts here
+    known = dict.fromkeys(COLUMNS, 8)
+    day = 24 * 3_600_000
+    record = Record([Sample(0, first - day, known), Sample(0, first, known)], 1, COLUMNS)
+    assert ticked(record, MemoryStore(), START).tobytes() == batch(record, START).tobytes()
+
+
+def test_taking_back_remembers_counters_a_day_old_and_survives_a_crash():
+    sparse = [s for s in one_every_bucket(500) if (s.ts_ms // 900_000 - START) % 10 == 0]
+    record, store = Record(sparse, 2, COLUMNS), MemoryStore()
+    for moment in (50, 108):
+        ticked(record, store, START + moment)
+    store.crash_at = {store.n_commits + 1}
+    with pytest.raises(CrashError):
+        tick_shard(
+            record,
+            store,
+            PLAN,
+            gpus=range(record.n_gpus),
+            moment=START + 109,
+            stale_from=START + 96,
+        )
+    for moment, stale_from in ((111, None), (112, START + 105)):
+        found = ticked(record, store, START + moment, stale_from=stale_from)
+        assert found.tobytes() == batch(record, START + moment).tobytes()
+
+
+def test_after_a_long_silence_no_more_is_read_than_results_rest_on():
+    asked = []
+
+    class Watched(Record):
+        def pieces(self, shard, *, start_ms, **options):
+            asked.append(start_ms // 900_000)
+            return super().pieces(shard, start_ms=start_ms, **options)
+
+    record, store = Watched([], 2, COLUMNS), MemoryStore()
+    ticked(record, store, START)
+    asked.clear()
+    ticked(record, store, START + 1000)
+    assert min(asked) == START + 1000 - PLAN.reach
