@@ -5,14 +5,13 @@ No logic: each command's work is in the module it names.
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Final
 
 import typer
 
 from models.localization.layout import MEGATRON_ORDER
 
-if TYPE_CHECKING:
-    from pipelines.settings import Settings
+_YEAR_MIN: Final = 366 * 24 * 60
 
 SettingsOption = Annotated[
     Path | None,
@@ -25,21 +24,29 @@ AsOfOption = Annotated[
     ),
 ]
 CheckpointOption = Annotated[
-    float, typer.Option(min=0.01, help="Minutes between two checkpoints (assumed).")
+    float,
+    typer.Option(min=0.01, max=_YEAR_MIN, help="Minutes between two checkpoints (assumed)."),
 ]
-RestartOption = Annotated[float, typer.Option(min=0, help="Minutes to start again (assumed).")]
+RestartOption = Annotated[
+    float, typer.Option(min=0, max=_YEAR_MIN, help="Minutes to start again (assumed).")
+]
 JobOption = Annotated[
     list[str] | None,
     typer.Option(help="Also this job by itself, with its worst hour; may be repeated."),
 ]
 NodesOption = Annotated[
-    int | None, typer.Option(min=1, help="Also say what to expect of a long job of so many nodes.")
+    int | None,
+    typer.Option(
+        min=1, max=1_000_000, help="Also say what to expect of a long job of so many nodes."
+    ),
 ]
 RateOption = Annotated[
-    float, typer.Option(min=0, help="Failures per node and day where no score says more.")
+    float,
+    typer.Option(min=0, max=24, help="Failures per node and day where no score says more."),
 ]
 WaitOption = Annotated[
-    float, typer.Option(min=0, help="For --nodes: minutes in the queue before a restart.")
+    float,
+    typer.Option(min=0, max=_YEAR_MIN, help="For --nodes: minutes in the queue before a restart."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
 
@@ -97,10 +104,13 @@ def ettr(
     """Say what share of the jobs' time moved training forward, and where the rest went."""
     from models.recovery.job_time import TimeBasis
     from pipelines import ettr as work
+    from pipelines.settings import load_settings
 
-    installation, until = _installation(settings, jobs, as_of)
+    installation = None if jobs is not None else load_settings(settings)
+    table = work.read_jobs(installation, jobs)
+    until = work.moment_within(_utc(as_of), work.record_end(table, installation, _now()))
     basis = TimeBasis(as_of=until, interval_s=checkpoint_min * 60, restart_s=restart_min * 60)
-    found = work.lost_time(work.read_jobs(installation, jobs), basis=basis)
+    found = work.lost_time(table, basis=basis)
     typer.echo(work.as_json(found) if as_json else work.render(found))
     for job_id in job or ():
         typer.echo(work.job_line(found, job_id), err=as_json)
@@ -119,7 +129,10 @@ def checkpoint_advice(
     *,
     settings: SettingsOption = None,
     save_min: Annotated[
-        float, typer.Option(min=0.001, help="Minutes that training stands still per checkpoint.")
+        float,
+        typer.Option(
+            min=0.001, max=_YEAR_MIN, help="Minutes that training stands still per checkpoint."
+        ),
     ] = 1.0,
     failures_per_node_day: RateOption = 0.0065,
     as_of: AsOfOption = None,
@@ -132,7 +145,7 @@ def checkpoint_advice(
 
     installation = load_settings(settings)
     basis = AdviceBasis(
-        as_of=_until(installation, as_of),
+        as_of=work.moment_within(_utc(as_of), installation.data_end(_now())),
         save_min=save_min,
         usual_per_node_day=failures_per_node_day,
         horizon_h=installation.horizons_h[0],
@@ -143,8 +156,8 @@ def checkpoint_advice(
 
 def simulate_recovery(
     *,
-    days: Annotated[float, typer.Option(min=1, help="Days of each run.")] = 90.0,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each regime.")] = 20,
+    days: Annotated[float, typer.Option(min=1, max=366, help="Days of each run.")] = 90.0,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Runs of each regime.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     sensitivity: Annotated[bool, typer.Option(help="Also halve and double each parameter.")] = True,
     as_json: JsonOption = False,
@@ -156,17 +169,9 @@ def simulate_recovery(
     typer.echo(work.as_json(study) if as_json else work.render(study))
 
 
-def _installation(
-    settings: Path | None, jobs: Path | None, as_of: datetime | None
-) -> "tuple[Settings | None, datetime]":
-    """The installation, unless a file is given, and where the record ends."""
-    from pipelines.settings import load_settings
-
-    if jobs is not None:
-        return None, (as_of.replace(tzinfo=UTC) if as_of else datetime.now(UTC))
-    installation = load_settings(settings)
-    return installation, _until(installation, as_of)
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
-def _until(installation: "Settings", as_of: datetime | None) -> datetime:
-    return as_of.replace(tzinfo=UTC) if as_of else installation.data_end(datetime.now(UTC))
+def _utc(at: datetime | None) -> datetime | None:
+    return at and at.replace(tzinfo=UTC)

@@ -64,10 +64,12 @@ def replay(
     sweeps: Sweeps = True,
 ) -> None:
     """Replay the drain policy on past scores, failures and jobs: what would it have saved?"""
+    from pipelines.given_files import check_places
     from pipelines.replay import write_replay
     from pipelines.replay_input import in_utc, read_history
     from remediation.plan import plain
 
+    check_places(out, json_file)
     span = {"since": in_utc(since), "until": in_utc(until)}
     chosen = None if level is None else level.value
     if history is not None and grid5000 is None and philly is None:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 import polars as pl
-from polars.exceptions import PolarsError
 
-from features.errors import DataError, SettingsError, SourceError
+from features.errors import DataError, SettingsError, SourceError, StructureError
 from features.tables import CORE_JOBS, NODE_SCORES
 from models.recovery.checkpoint import AdviceBasis, advise_intervals
 from models.recovery.ettr import cumulative_ettr, expected_ettr, sliding_ettr
 from models.recovery.job_time import TimeBasis, ettr_by_family, job_stretches, job_time
+from pipelines.given_files import read_parquet
 from pipelines.settings import Settings
 from pipelines.store import Span, TableStore
 from remediation.plan import plain
@@ -55,11 +55,9 @@ def read_jobs(settings: Settings | None, file: Path | None) -> pl.DataFrame:
     """
     if file is not None:
         try:
-            frame = pl.read_parquet(file)
-        except (OSError, PolarsError) as error:
-            said = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise SourceError(f"{file} cannot be read as Parquet: {said}") from error
-        enforced = CORE_JOBS.enforce(frame)
+            enforced = CORE_JOBS.enforce(read_parquet(file))
+        except StructureError as error:
+            raise StructureError(f"{file}: {error}") from error
         if enforced.rejects.height:
             first = enforced.rejects.row(0, named=True)
             raise SourceError(
@@ -70,6 +68,38 @@ def read_jobs(settings: Settings | None, file: Path | None) -> pl.DataFrame:
     if settings is None:
         raise SettingsError("name the jobs: --settings FILE of an installation, or --jobs FILE")
     return TableStore(settings.store_root).read(CORE_JOBS)
+
+
+def record_end(jobs: pl.DataFrame, settings: Settings | None, now: datetime) -> datetime:
+    """Where a record of jobs ends; a job without end ran on until then, and no longer.
+
+    Args:
+        jobs: core/jobs.
+        settings: The installation; None: they are of a file, which ends with its last event.
+        now: The present.
+    """
+    if settings is not None:
+        return settings.data_end(now)
+    last = jobs.select(pl.max_horizontal(pl.col("submit", "start", "end").max())).item()
+    return min(last or now, now)
+
+
+def moment_within(as_of: datetime | None, end: datetime) -> datetime:
+    """The moment asked for, or the end of the record.
+
+    Args:
+        as_of: The moment; None: the end.
+        end: The end of the record.
+
+    Raises:
+        SettingsError: It is after the end, where running jobs would seem to run on and on.
+    """
+    if as_of is not None and as_of > end:
+        raise SettingsError(
+            f"--as-of {_moment(as_of)} is after the record, which ends {_moment(end)}; give a "
+            "moment before that, or none"
+        )
+    return as_of or end
 
 
 def lost_time(jobs: pl.DataFrame, *, basis: TimeBasis) -> LostTime:

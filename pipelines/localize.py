@@ -227,7 +227,7 @@ def _head(found: Localized) -> Iterator[str]:
     guess = " (dp from the highest rank found)" if found.is_dp_found else ""
     yield (
         f"Layout: {shown}{guess}, {layout.per_machine} ranks a machine, order {layout.order}: "
-        f"{layout.n_ranks:,} ranks on {layout.n_machines:,} machines."
+        f"{_count(layout.n_ranks, 'rank')} on {_count(layout.n_machines, 'machine')}."
     )
 
 

@@ -9,7 +9,8 @@ from typing import Final
 
 import polars as pl
 
-from features.errors import DataError
+from features.errors import DataError, SettingsError
+from pipelines.given_files import read_job_trace, read_parquet
 from pipelines.replay_input import ReplayInput, read_policy
 from simulation.replay.grid5000 import downs_of, record_of
 from simulation.replay.tables import history_of
@@ -22,6 +23,14 @@ NOTE: Final = (
     "its nodes, 8 GPUs each: two traces that never met. Times down of 15 min and more are taken as "
     "failures. Scores are rates of the nodes' own past, fitted anew each week on what lies before."
 )
+
+
+STATES: Final = {
+    "node": pl.String,
+    "is_up": pl.Boolean,
+    "start": pl.Datetime,
+    "stop": pl.Datetime,
+}
 
 
 def read_grid5000(
@@ -44,14 +53,15 @@ def read_grid5000(
         until: End, exclusive; None: 2006-07-01.
 
     Raises:
-        DataError: A column is missing, or the cluster is not there.
-        SettingsError: The policy file is wrong.
+        SourceError: A file cannot be read.
+        DataError: A column is missing or wrong, or the cluster is not there.
+        SettingsError: The policy file is wrong, or the time is not that of the node states.
     """
     site = read_policy(policy, level=level)
     start, end = since or START, until or END
     record = record_of(
-        downs_of(_read(pl.read_parquet(states), states, STATES), cluster=CLUSTER),
-        _read(pl.read_csv(jobs), jobs, JOBS),
+        downs_of(_states(states, start=start, end=end), cluster=CLUSTER),
+        read_job_trace(jobs),
         start=start,
         end=end,
         horizon_h=site.horizon_h,
@@ -73,13 +83,18 @@ def read_grid5000(
     )
 
 
-STATES: Final = ("node", "is_up", "start", "stop")
-JOBS: Final = ("timestamp", "duration", "num_gpus")
-
-
-def _read(frame: pl.DataFrame, path: Path, columns: tuple[str, ...]) -> pl.DataFrame:
-    absent = [name for name in columns if name not in frame.columns]
-    if absent:
-        found = ", ".join(frame.columns)
-        raise DataError(f"{path}: column {absent[0]!r} is missing, found {found}")
-    return frame.select(columns)
+def _states(path: Path, *, start: datetime, end: datetime) -> pl.DataFrame:
+    frame = read_parquet(path)
+    for name, kind in STATES.items():
+        found = frame.schema.get(name)
+        if found is None or found.base_type() is not kind:
+            raise DataError(
+                f"{path}: expected column {name} ({kind}), got {found or 'none'}; columns are "
+                f"{', '.join(frame.columns)}"
+            )
+    first, last = frame.select(pl.col("start").min(), pl.col("stop").max()).row(0)
+    if first is None or not first <= start < end <= last:
+        raise SettingsError(
+            f"{path} holds {first} to {last}, asked for is {start} to {end}; set --since, --until"
+        )
+    return frame.select(*STATES)

@@ -30,11 +30,12 @@ from remediation.hook_settings import load_hook_settings, read_hook_file
 from remediation.program import Tick, site_on
 from remediation.score_source import LATEST, FolderScoreSource
 from remediation.site import LevelRule, Site, load_site
-from simulation.replay.history import History, micros
+from simulation.replay.history import HOUR, History, micros, moment_of
 from simulation.replay.tables import Record, history_of
 
 SETTINGS_FILE: Final = "forewarn.yaml"
 """The settings of an installation, in its folder."""
+DAY: Final = 24 * HOUR
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +77,17 @@ def read_history(
         now: The present.
 
     Raises:
-        SettingsError: Settings or policy are wrong, the time is empty, or the policy acts nowhere.
+        SettingsError: Settings or policy are wrong, the policy acts nowhere, or the time is empty
+            or not that of the record.
         DataError: Incidents are not stored.
     """
-    settings = load_settings(folder / SETTINGS_FILE if folder.is_dir() else folder)
+    named = folder / SETTINGS_FILE if folder.is_dir() else folder
+    if not named.is_file():
+        raise SettingsError(
+            f"--history {folder}: no file {named}. Name the folder of an installation, the one "
+            f"with its {SETTINGS_FILE}"
+        )
+    settings = load_settings(named)
     site = _with_warning(read_policy(policy, level=level), settings, policy=policy, now=now)
     store = TableStore(settings.store_root)
     record = _record(store, settings)
@@ -88,9 +96,10 @@ def read_history(
     known = store.covered_until(CORE_HEALTH_EVENTS)
     data_end = min(settings.data_end(now), known or now)
     start, end = since or first, until or data_end
-    if start >= end:
+    if not settings.start <= start < end <= data_end:
         raise SettingsError(
-            f"replay: the time from {start} to {end} is empty; set --since, --until"
+            f"replay: the time from {start} to {end} is empty or not within the record, which is "
+            f"from {settings.start} to {data_end}; set --since, --until"
         )
     history = history_of(
         record,
@@ -106,7 +115,7 @@ def read_history(
         note=settings.note,
         history=history,
         site=site,
-        cautions=_cautions(history, settings),
+        cautions=_cautions(history, settings, has_jobs=not record.jobs.is_empty()),
     )
 
 
@@ -116,6 +125,11 @@ def read_policy(path: Path, *, level: str | None) -> Site:
     Raises:
         SettingsError: The file cannot be read or is wrong, or lets the hook act nowhere.
     """
+    if not path.is_file():
+        raise SettingsError(
+            f"--policy {path}: no such file. Name the hook's settings file, or a site file alone; "
+            "docs/remediation.md shows both"
+        )
     is_hook = {"state", "scores", "cluster"} & read_hook_file(path).keys()
     site = load_hook_settings(path).site if is_hook else load_site(path)
     if level is not None:
@@ -166,11 +180,21 @@ def _hourly(start: datetime, end: datetime) -> list[datetime]:
     return [one.start for one in Span(start, end).steps(TICK)]
 
 
-def _cautions(history: History, settings: Settings) -> tuple[str, ...]:
+def _cautions(history: History, settings: Settings, *, has_jobs: bool) -> tuple[str, ...]:
     scores = history.scores
-    if scores is None:
-        return ("No scores are stored, so the model is not replayed.",)
     said = []
+    if not has_jobs:
+        said.append(
+            "No jobs are stored: what failures cost them is unknown and counts as nothing, so "
+            "every drain looks wasted."
+        )
+    if scores is None:
+        return (*said, "No scores are stored, so the model is not replayed.")
+    if history.ticks[0] - history.start > DAY:
+        said.append(
+            f"The first score is of {moment_of(history.ticks[0]):%Y-%m-%d %H:%M} UTC: before it "
+            "no strategy acts, and failures of those days count all the same."
+        )
     if len(scores.versions) > 1:
         said.append(f"{len(scores.versions)} model versions scored in this time.")
     n_prior = int(scores.is_prior.sum())

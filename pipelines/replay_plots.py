@@ -52,7 +52,7 @@ _AXES: Final = {
     "standby_nodes": _Axis("If standby nodes were kept ready", "Warm standby nodes", is_log=False),
     "precision": _Axis(
         "If scores were better or worse",
-        f"Precision of made-up alarms on {RECALL:.0%} of failures",
+        f"Precision of made-up alarms on {round_percent(RECALL)} of failures",
         is_log=False,
     ),
 }

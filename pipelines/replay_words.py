@@ -139,14 +139,14 @@ def _break_even(one: Figures, bound: Figures | None) -> str:
     parts = []
     if found.precision is not None and one.precision is not None:
         need = (
-            "at no precision"
+            "not pay even if all of them were useful"
             if found.precision > 1
-            else f"from a precision of {percent(found.precision)} on"
+            else f"pay once {percent(found.precision)} of them are useful"
         )
-        whose = "the oracle's" if found.is_of_oracle else "these"
+        whose = "the oracle's" if found.is_of_oracle else "those here"
         parts.append(
-            f"; drains of this cost pay {need}, a useful one avoiding what {whose} do, and these "
-            f"had {percent(one.precision)}"
+            f"; at this cost drains would {need}, each sparing what {whose} do on average, and "
+            f"{percent(one.precision)} were"
         )
     if found.failure_factor is not None:
         parts.append(

@@ -4,13 +4,12 @@ Its numbers are made in `simulation.scheduling.comparison`.
 """
 
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from pipelines.report_figure import BASELINES, INK, MODEL, TONES, draw
 from simulation.scheduling.policies import FIFO, LOANING, LYRA, PASSING, SCALING, SJF
@@ -19,14 +18,22 @@ _DRAWN: Final = (FIFO, PASSING, SJF, LOANING, SCALING, LYRA)
 _DASHES: Final = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)), (0, (3, 1.2)), "-")
 _PANELS: Final = (("queuing_s", "waiting, mean"), ("completion_s", "submit to end, mean"))
 _LEAST_S: Final = 1.0
+_SPANS: Final = (
+    (1.0, "1 s"), (10.0, "10 s"), (60.0, "1 min"), (600.0, "10 min"), (3600.0, "1 h"),
+    (10_800.0, "3 h"), (21_600.0, "6 h"), (43_200.0, "12 h"), (86_400.0, "1 day"),
+    (259_200.0, "3 days"), (864_000.0, "10 days"), (2_592_000.0, "30 days"),
+)  # fmt: skip
+"""Where the axis has marks: powers of ten of seconds say little to a reader."""
 
 
-def write_figure(runs: pl.DataFrame, path: Path) -> None:
-    """Draws mean waiting and completion over the load.
+def render_figure(runs: pl.DataFrame) -> str:
+    """Mean waiting and completion over the load.
 
     Args:
         runs: Rows of `simulation.scheduling.comparison.compare`.
-        path: SVG file to write.
+
+    Returns:
+        An SVG file that needs nothing else.
     """
     means = runs.group_by("load", "policy").mean().sort("load")
     alt = "Mean waiting and completion time of jobs over the offered load, one line for each policy"
@@ -34,8 +41,7 @@ def write_figure(runs: pl.DataFrame, path: Path) -> None:
     # Inside a page the colours follow its style sheet; a file of its own brings them along.
     colours = "".join(f"--{tone.variable}:{tone.light};" for tone in TONES)
     style = f"<svg style='{colours} font-family:sans-serif; background:#fefefe' "
-    text = str(svg).replace("<svg ", style, 1)
-    path.write_text(text + "\n", encoding="utf-8")
+    return str(svg).replace("<svg ", style, 1) + "\n"
 
 
 def _paint(figure: Figure, *, means: pl.DataFrame) -> None:
@@ -59,9 +65,6 @@ def _paint_panel(axes: Axes, means: pl.DataFrame, measure: str) -> None:
             label=policy.name,
         )
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: _span(seconds)))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _span(seconds: float) -> str:
-    return f"{seconds:,.0f} s"
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: dict(_SPANS)[seconds]))
+    axes.yaxis.set_major_locator(FixedLocator([seconds for seconds, _ in _SPANS]))
+    axes.yaxis.set_minor_locator(NullLocator())

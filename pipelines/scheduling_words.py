@@ -3,13 +3,10 @@
 Its numbers are made in `simulation.scheduling.comparison`.
 """
 
-from pathlib import Path
 from typing import Final
 
 import polars as pl
 
-from features.errors import SourceError
-from remediation.plan import plain
 from simulation.scheduling.comparison import Ratio, ratio_to
 from simulation.scheduling.policies import FIFO, SJF
 
@@ -25,18 +22,6 @@ _HEADER: Final = (
     "all",
     "preempted",
 )
-
-
-def read_trace(path: Path) -> pl.DataFrame:
-    """Reads a trace of jobs.
-
-    Raises:
-        SourceError: It is not a CSV file with times.
-    """
-    try:
-        return pl.read_csv(path, try_parse_dates=True)
-    except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:
-        raise SourceError(f"{path}: not a CSV file of jobs: {plain(str(error))}") from error
 
 
 def render(runs: pl.DataFrame) -> str:

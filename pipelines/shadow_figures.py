@@ -21,9 +21,8 @@ from remediation.decision import Decision, Judged
 from remediation.guards import CEILING_OF_LEVEL
 from remediation.shadow import DRY_RUN, WouldBe, is_known_up, is_shadow, read_wishes, replay
 from remediation.shadow_outcomes import Outcome, match, place_incidents, window
+from simulation.replay.tables import STATIC_XIDS
 
-STATIC_XIDS: Final = (48, 63, 64, 74, 79, 95)
-"""Xids on which many sites drain a node by rule; one event is enough."""
 RESAMPLES: Final = Bootstrap(resamples=2000, seed=1, group="node")
 FATES: Final = ("caught", "too_late", "held_back", "hidden", "missed")
 

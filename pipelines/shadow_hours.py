@@ -22,12 +22,9 @@ from remediation.costs import DEFAULT_NODE_GPUS
 from remediation.shadow import WouldBe
 from remediation.shadow_outcomes import Outcome
 from remediation.site import Costs
+from simulation.replay.tables import HARDWARE_CAUSES, UNKNOWN_REPAIR
 
-HARDWARE_CAUSES: Final = ("hardware", "hang", "unknown")
-"""Causes of a bad end that a failure of the node may be behind; all others explain themselves."""
 INTERRUPTING: Final = ("checkpoint_then_drain", "drain_now")
-UNKNOWN_REPAIR: Final = timedelta(hours=24)
-"""How long after the onset of a failure without known end a job's bad end is put down to it."""
 _HOUR: Final = timedelta(hours=1)
 
 

@@ -18,9 +18,10 @@ from pipelines.report_words import (
     percent_interval,
     plain,
 )
-from pipelines.shadow_figures import FATES, STATIC_XIDS, Drift, Fate, Figures, Row, Worth
+from pipelines.shadow_figures import FATES, Drift, Fate, Figures, Row, Worth
 from pipelines.shadow_input import ShadowInput
 from remediation.shadow import hold_time
+from simulation.replay.tables import STATIC_XIDS
 
 LEAST_JUDGED: Final = 10
 """Judged actions below which a share says nothing: with 9, its interval spans half of all."""

@@ -17,8 +17,8 @@ AXES: Final = ("tp", "pp", "dp")
 ORDERS: Final = tuple("-".join(order) for order in permutations(AXES))
 MEGATRON_ORDER: Final = "tp-dp-pp"
 """Neighbouring ranks differ in tp first, then in dp, last in pp: Megatron-LM's default."""
-MOST_RANKS: Final = 1 << 18
-"""Twice the ranks of the largest known jobs; a number beyond is a mistake, or no rank."""
+MOST_RANKS: Final = 1 << 17
+"""More than the largest known jobs have; a number beyond is a mistake, or no rank."""
 
 
 @dataclass(frozen=True)

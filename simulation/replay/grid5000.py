@@ -94,7 +94,7 @@ def record_of(
 
     Args:
         downs: Failures, from long before `start`.
-        jobs: `timestamp`, `duration` in seconds, `num_gpus`; the first is submitted at `start`.
+        jobs: Rows of `simulation.job_trace.usable_jobs`; the first is submitted at `start`.
         start: First moment.
         end: End, exclusive.
         horizon_h: Horizon of the scores.
@@ -163,22 +163,32 @@ def place_jobs(
 
     Returns:
         Rows of core/jobs.
+
+    Raises:
+        DataError: A job is larger than all nodes together.
     """
-    return _Placing(downs, end=end, lost=lost).run(_queue(jobs, start=start, end=end))
+    return _Placing(downs, end=end, lost=lost).run(
+        _queue(jobs, n_nodes=len(downs.names), start=start, end=end)
+    )
 
 
-def _queue(jobs: pl.DataFrame, *, start: int, end: int) -> list[_Waiting]:
+def _queue(jobs: pl.DataFrame, *, n_nodes: int, start: int, end: int) -> list[_Waiting]:
     known = jobs.select(
-        pl.col("timestamp").str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False).dt.epoch("us"),
-        (pl.col("duration") * 1e6).cast(pl.Int64),
-        "num_gpus",
-    ).drop_nulls()
+        pl.col("timestamp").dt.epoch("us"), (pl.col("duration") * 1e6).cast(pl.Int64), "num_gpus"
+    )
     ordered = known.sort("timestamp", maintain_order=True)
     shift = start - (ordered["timestamp"].min() or 0)  # type: ignore[operator]
+    most = NODE_GPUS * n_nodes
+    larger = ordered.filter(pl.col("num_gpus") > most)
+    if not larger.is_empty():
+        raise DataError(
+            f"{larger.height:,} jobs are larger than the {n_nodes} nodes of {NODE_GPUS} GPUs and "
+            f"would hold up the queue for ever, the first with {larger['num_gpus'][0]:,} GPUs; "
+            "take them out of the jobs"
+        )
     found = [
         _Waiting(at + shift, number, 0, gpus, left)
         for number, (at, left, gpus) in enumerate(ordered.iter_rows())
-        if left > 0 and gpus > 0
     ]
     return [one for one in found if one.at < end]
 

@@ -285,9 +285,11 @@ def _ticks(
         found = scores.filter(pl.col("horizon_h") == horizon_h)["as_of"].unique().to_list()
     inside = sorted({micros(at) for at in found if span[0] <= at < span[1]})
     if not inside:
+        known = [] if scores is None else sorted(scores["horizon_h"].unique())
+        stored = ", ".join(f"{hours} h" for hours in known) or "none"
         raise DataError(
-            f"replay: no score of horizon {horizon_h} h between {span[0]} and {span[1]}. Replay a "
-            "time for which scores/node_scores are stored."
+            f"replay: no score of horizon {horizon_h} h between {span[0]} and {span[1]}. Stored "
+            f"are horizons {stored}: set horizon_h in the policy file, or another time."
         )
     return np.array(inside, dtype=np.int64)
 

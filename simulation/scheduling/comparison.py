@@ -79,7 +79,7 @@ def build_case(trace: pl.DataFrame, setting: Setting, *, seed: int) -> Case:
     """Draws the jobs and the traffic of a seed.
 
     Args:
-        trace: Real jobs, see `workload.TRACE_COLUMNS`.
+        trace: Real jobs, see `simulation.job_trace`.
         setting: The setting.
         seed: The seed.
     """

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from features.errors import DataError
+from simulation.job_trace import usable_jobs
 from simulation.scheduling.inference import DAY_S
 from simulation.scheduling.jobs import Job
 from simulation.scheduling.servers import Shape
@@ -19,9 +19,6 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 Mapping = Literal["squeezed", "days"]
-
-TRACE_COLUMNS: Final = ("timestamp", "duration", "num_gpus")
-"""Submit time, seconds it ran, GPUs; further columns are ignored."""
 
 _EDGE: Final = 0.001
 """Share of the jobs cut off at either end of a trace, where it has single jobs in weeks."""
@@ -73,7 +70,7 @@ def draw_jobs(
     then, with what is left of them.
 
     Args:
-        trace: Real jobs with `TRACE_COLUMNS`.
+        trace: Real jobs, see `simulation.job_trace`.
         mix: What is assumed.
         rng: Random stream of the run.
         shape: The clusters.
@@ -82,10 +79,10 @@ def draw_jobs(
         Jobs by submit time, the first ones being those there at the start.
 
     Raises:
-        DataError: The trace has no usable job.
+        DataError: The trace has no usable job, or values that cannot be.
     """
     shape = shape or Shape()
-    real = _checked(trace)
+    real = _real(trace)
     horizon_s = mix.days * DAY_S
     capacity = shape.training_gpus * horizon_s
     mean_gpu_s = float((real.duration_s * real.n_gpus).mean())
@@ -144,35 +141,14 @@ def _job(
     )
 
 
-def _checked(trace: pl.DataFrame) -> _Drawn:
-    missing = [name for name in TRACE_COLUMNS if name not in trace.columns]
-    if missing:
-        raise DataError(
-            f"job trace: expected columns {', '.join(TRACE_COLUMNS)}, got "
-            f"{', '.join(trace.columns)}; missing {', '.join(missing)}"
-        )
-    _check_types(trace)
-    rows = trace.select(TRACE_COLUMNS).drop_nulls()
-    rows = rows.filter((pl.col("duration") > 0) & (pl.col("num_gpus") > 0))
-    if rows.is_empty():
-        raise DataError(f"job trace: none of {trace.height} rows has a duration and GPUs above 0")
+def _real(trace: pl.DataFrame) -> _Drawn:
+    rows = usable_jobs(trace)
     start = pl.col("timestamp").min().dt.truncate("1d")
     return _Drawn(
         rows.select((pl.col("timestamp") - start).dt.total_seconds()).to_series().to_numpy() * 1.0,
-        rows["duration"].cast(pl.Float64).to_numpy(),
-        rows["num_gpus"].cast(pl.Int64).to_numpy(),
+        rows["duration"].to_numpy(),
+        rows["num_gpus"].to_numpy(),
     )
-
-
-def _check_types(trace: pl.DataFrame) -> None:
-    for name in TRACE_COLUMNS:
-        kind = trace.schema[name]
-        wanted = "times" if name == "timestamp" else "numbers"
-        if not (kind.is_temporal() if wanted == "times" else kind.is_numeric()):
-            raise DataError(
-                f"job trace: column {name}: expected {wanted}, got {kind}, for example "
-                f"{trace[name].drop_nulls().head(1).to_list()}"
-            )
 
 
 def _draw_squeezed(real: _Drawn, n_jobs: int, days: int, rng: np.random.Generator) -> _Drawn:

@@ -87,16 +87,42 @@ def test_jobs_that_cannot_be_read_are_one_clear_error(tmp_path, file):
     (tmp_path / "bad").write_text("x")
     with pytest.raises(SourceError, match="bad cannot be read as Parquet"):
         run("ettr", "--jobs", tmp_path / "bad")
-    with pytest.raises(SourceError, match="absent cannot be read as Parquet: No such file"):
+    with pytest.raises(SourceError, match="absent cannot be read: No such file"):
         run("ettr", "--jobs", tmp_path / "absent")
     jobs().drop("start").write_parquet(tmp_path / "less")
-    with pytest.raises(StructureError, match="start"):
+    with pytest.raises(StructureError, match="less: .*start"):
         run("ettr", "--jobs", tmp_path / "less")
     pl.concat([jobs(), jobs()]).write_parquet(tmp_path / "twice")
     with pytest.raises(SourceError, match="rows break the contract of core/jobs"):
         run("ettr", "--jobs", tmp_path / "twice")
     with pytest.raises(DataError, match="none of 5 attempts in core/jobs began before"):
         run("ettr", "--jobs", file, "--as-of", "2020-01-01")
+
+
+def test_a_file_ends_with_its_last_event_and_no_job_is_taken_to_run_on_after_it(file, settings):
+    last = "2026-01-05 05:00 UTC"  # the start of d, which has no end
+    assert f"up to {last}" in run("ettr", "--jobs", file)
+    with pytest.raises(SettingsError, match=f"2026-01-05 05:01 UTC is after .* ends {last}"):
+        run("ettr", "--jobs", file, "--as-of", "2026-01-05T05:01")
+    for command in ("ettr", "checkpoint-advice"):
+        with pytest.raises(SettingsError, match="is after the record"):
+            run(command, "--settings", settings, "--as-of", "2026-01-06T00:01")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("ettr", "--checkpoint-min", "inf"),
+        ("ettr", "--restart-min", "inf"),
+        ("checkpoint-advice", "--save-min", "inf"),
+        ("checkpoint-advice", "--failures-per-node-day", "inf"),
+        ("simulate", "recovery", "--days", "inf"),
+    ],
+)
+def test_what_is_no_number_of_minutes_or_days_is_refused(options):
+    answer = CliRunner().invoke(app, [*options])
+    assert answer.exit_code == 2
+    assert "Invalid value" in answer.output
 
 
 def test_no_jobs_named_is_an_error_that_says_what_to_name(monkeypatch):

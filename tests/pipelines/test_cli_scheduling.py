@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from features.errors import DataError, SourceError
+from features.errors import DataError, SettingsError, SourceError
 from pipelines.cli import app
 from pipelines.scheduling_words import render
 from simulation.scheduling.policies import FIFO, LYRA, POLICIES
@@ -64,8 +64,45 @@ def test_a_table_tells_ratios_and_says_where_there_are_none():
     ]  # fmt: skip
 
 
-def test_a_file_that_is_no_list_of_jobs_is_refused(tmp_path):
+HEAD = "timestamp,duration,num_gpus\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\xff\xfe\x00\x01", r"expected (a CSV file with the )?columns timestamp, duration"),
+        (b"", "jobs.csv: expected a CSV file"),
+        (HEAD.encode(), "jobs.csv: none of 0 rows"),
+        (f"{HEAD}2017-10-09 07:01:55,bad,1\n".encode(), "jobs.csv: .*bad.*duration"),
+        (f"{HEAD}yesterday,5,1\n".encode(), "timestamp: expected times, got String, .*yesterday"),
+        (f"{HEAD}2017-10-09 07:01:55,nan,1\n".encode(), "duration: .* 1 other values"),
+        (f"{HEAD}2017-10-09 07:01:55,1e300,1\n".encode(), "duration: expected at most 10 years"),
+        (f"{HEAD}2017-10-09 07:01:55,5,1.5\n".encode(), "num_gpus: expected whole numbers"),
+    ],
+)
+def test_a_file_that_is_no_list_of_jobs_is_refused_by_name(tmp_path, content, said):
     wrong = tmp_path / "jobs.csv"
-    wrong.write_bytes(b"\xff\xfe\x00\x01")
-    with pytest.raises((SourceError, DataError), match=r"CSV|expected columns"):
+    wrong.write_bytes(content)
+    with pytest.raises((SourceError, DataError), match=said):
         invoke("--jobs", wrong)
+
+
+def test_an_absent_file_of_jobs_and_places_that_cannot_be_written_are_refused_first(jobs, tmp_path):
+    with pytest.raises(SourceError, match="absent cannot be read: No such file"):
+        invoke("--jobs", tmp_path / "absent")
+    with pytest.raises(SettingsError, match="is a folder; name a file"):
+        invoke("--jobs", tmp_path / "absent", "--out", tmp_path)
+    with pytest.raises(SettingsError, match="cannot be written: .*jobs.csv: Not a directory"):
+        invoke("--jobs", tmp_path / "absent", "--figure", jobs / "curves.svg")
+    assert [path.name for path in tmp_path.iterdir()] == ["jobs.csv"]
+
+
+@pytest.mark.parametrize("options", [("--load", "inf"), ("--load", 1e9), ("--preemption-s", "inf")])
+def test_numbers_that_no_cluster_has_are_refused(jobs, options):
+    assert invoke("--jobs", jobs, *options).exit_code == 2
+
+
+def test_a_load_named_twice_is_run_once(jobs, tmp_path):
+    invoke("--jobs", jobs, *("--load", 0.01) * 2, "--seeds", 1, "--days", 1, "--n-jobs", 5,
+           "--out", tmp_path / "runs.csv")  # fmt: skip
+    assert pl.read_csv(tmp_path / "runs.csv").height == len(POLICIES)

@@ -257,6 +257,7 @@ def test_a_dump_that_lost_the_thread_that_trains_is_unknown(tmp_path):
         (["--tp", "3"], "32 ranks are no multiple of tp x pp = 3 x 1. Give --dp"),
         (["--order", "tp-ep"], "unknown order 'tp-ep'"),
         (["--hosts", "absent"], "absent cannot be read"),
+        (["--dp", "100000000"], "100,000,000 ranks; expected at most 131,072. Give --dp"),
     ],
 )
 def test_what_does_not_fit_is_one_clear_error(hang, options, said):

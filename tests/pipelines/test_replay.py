@@ -96,14 +96,15 @@ SAVES = {"saved": Estimate(20.0, 5.0, 30.0), "avoided": 50.0, "spent": 30.0}
     ("found", "kept", "said"),
     [
         (LOSES | {"drains": drains(1, 9)}, {},
-         ("does not pay here: it loses 20 GPU-hours .* from a precision of 30 % on, a useful one "
-         "avoiding what the oracle's do, and these had 10 %; .* failures cost 3 times")),
-        (LOSES | {"avoided": 0.0, "drains": drains(0, 10)}, {}, "does not pay .* these had 0 %"),
+         ("does not pay here: it loses 20 GPU-hours .* pay once 30 % of them are useful, each "
+         "sparing what the oracle's do on average, and 10 % were; .* failures cost 3 times")),
+        (LOSES | {"avoided": 0.0, "drains": drains(0, 10)}, {}, "does not pay .* and 0 % were"),
         ({}, {}, (
             "would have done nothing.* cost jobs 4.0 GPU-hours .* alone costs 4.0.*"
             "perfect .* would save 90")),
         (SAVES | {"drains": drains(5, 5)}, SAVES,
-         "saves 20 GPU-hours .95 % interval 5.0 to 30.; .* a precision of 30 % .* had 50 %"),
+         ("saves 20 GPU-hours .95 % interval 5.0 to 30.; .* pay once 30 % .* those here do on "
+          "average, and 50 % were")),
         (SAVES | {"drains": drains(5, 5)}, LOSES, "holds only if the check .* it loses 20"),
         (SAVES | {"saved": Estimate(20.0, -5.0, 30.0), "drains": drains(5, 5)}, SAVES,
          "which chance alone may have done"),
@@ -306,12 +307,37 @@ def test_scores_of_days_that_were_trained_on_are_told(installation: Path) -> Non
 
 
 def test_an_empty_time_and_half_a_pair_of_traces_are_refused(installation: Path) -> None:
-    with pytest.raises(SettingsError, match="is empty"):
-        read_history(installation, policy(installation), level=None, since=T + 48 * H, until=None,
-                     now=T + 49 * H)  # fmt: skip
+    for since, until in ((48, None), (-1, None), (0, 50), (12, 6)):
+        with pytest.raises(SettingsError, match="empty or not within the record, which is from"):
+            read_history(installation, policy(installation), level=None, since=T + since * H,
+                         until=until and T + until * H, now=T + 49 * H)  # fmt: skip
     code, said = run("--policy", policy(installation), "--grid5000", "x.parquet")
     assert code == 2
     assert "--philly" in said
+
+
+def test_a_wrong_folder_a_wrong_policy_and_a_wrong_place_are_refused_by_name(
+    installation: Path,
+) -> None:
+    def refused(folder: Path, file: Path, *more: Any) -> str:
+        found = CliRunner().invoke(
+            cli.app, ["replay", "--history", str(folder), "--policy", str(file), *map(str, more)]
+        )
+        assert isinstance(found.exception, SettingsError)
+        return str(found.exception)
+
+    file = policy(installation)
+    assert "no file" in refused(installation / "absent", file)
+    assert f"--policy {installation}: no such file" in refused(installation, installation)
+    assert "is a folder" in refused(installation, file, "--out", installation)
+    assert "Not a directory" in refused(installation, file, "--json", file / "x.json")
+
+
+def test_a_record_without_jobs_is_told(installation: Path) -> None:
+    TableStore(installation / "data" / "tables").write(CORE_JOBS, CORE_JOBS.empty())
+    found = read_history(installation, policy(installation), level=None, since=None, until=None,
+                         now=T + 49 * H)  # fmt: skip
+    assert "every drain looks wasted" in found.cautions[0]
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ def jobs(*rows: tuple[float, float, int]) -> pl.DataFrame:
     """Submitted at, hours, GPUs."""
     return pl.DataFrame(
         [
-            (f"{T + at * H:%Y-%m-%d %H:%M:%S}", 3600.0 * length, gpus)
+            ((T + at * H).replace(tzinfo=None), 3600.0 * length, gpus)
             for at, length, gpus in rows
         ],
         schema=["timestamp", "duration", "num_gpus"],
@@ -64,6 +64,11 @@ def test_a_large_job_takes_empty_nodes_and_holds_up_those_behind_it() -> None:
         ("j1", 0, "ab", 2, 5, None),
         ("j2", 0, "a", 5, 6, None),
     ]
+
+
+def test_a_job_larger_than_all_nodes_is_refused_for_it_would_hold_up_the_queue_for_ever() -> None:
+    with pytest.raises(DataError, match="1 jobs are larger than the 2 nodes .* with 17 GPUs"):
+        placed(downs([], []), (0, 1, 17), (1, 1, 1))
 
 
 def test_a_failure_ends_the_job_and_what_is_left_of_it_runs_elsewhere() -> None:
