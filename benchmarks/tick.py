@@ -10,7 +10,6 @@ Run as `python -m benchmarks.tick`; needs some 10 GB of disk.
 
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from typing import Any, Final
 import lightgbm as lgb
 import numpy as np
 
-from benchmarks.features import BUCKET, plan_of_320
+from benchmarks.features import BUCKET, peak_mb, plan_of_320
 from features.engine.batch import shards_of
 from features.engine.ring import fingerprint, tick_shard
 from features.engine.samples import SHARD_SIZE, Piece
@@ -102,12 +101,11 @@ def ticks(folder: Path) -> dict[str, float]:
         for gpus in shards:
             tick_shard(source, memory, plan, gpus=gpus, moment=moment)
         taken.append(time.process_time() - began)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     files = [path.stat() for path in folder.rglob("*.bin")]
     touched = sum(file.st_blocks * 512 for file in files) / 1e9
     whole = sum(file.st_size for file in files) / 1e9
     # The first tick lays out the files and loads the compiled loops.
-    return {"cpu": statistics.median(taken[1:]), "mb": peak, "gb": touched, "whole": whole}
+    return {"cpu": statistics.median(taken[1:]), "mb": peak_mb(), "gb": touched, "whole": whole}
 
 
 def lightgbm_cpu(*, n_rows: int = 20_000) -> float:
