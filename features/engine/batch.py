@@ -16,7 +16,7 @@ from features.engine.plan import EnginePlan
 from features.engine.samples import SHARD_SIZE, SampleSource
 from features.engine.window_kernels import NEVER
 
-BLOCK: Final = 64
+BLOCK: Final = 32
 """GPUs per block of results: its memory is used again, which costs less than fresh memory."""
 _BUDGET_BYTES: Final = 300_000_000
 """Most that buckets may take at once: so many GPUs are computed together."""
@@ -79,19 +79,26 @@ def window_blocks(
     ahead = max(moments.step, min(plan.history, moments.count * moments.step))
     n_buckets = plan.history + ahead
     group = _BUDGET_BYTES // (n_buckets * _bytes_per_bucket(plan)) // BLOCK * BLOCK
-    for start in range(gpus.start, gpus.stop, max(BLOCK, group)):
-        some = range(start, min(start + max(BLOCK, group), gpus.stop))
-        yield from _blocks_of(source, plan, moments, gpus=some)
+    group = max(BLOCK, group)
+    per_chunk = _moments_per_chunk(plan, moments, n_gpus=min(group, len(gpus)))
+    out = np.empty((min(BLOCK, len(gpus)), len(plan.names), per_chunk), np.float32)
+    for start in range(gpus.start, gpus.stop, group):
+        some = range(start, min(start + group, gpus.stop))
+        yield from _blocks_of(source, plan, moments, gpus=some, out=out)
 
 
 def _blocks_of(
-    source: SampleSource, plan: EnginePlan, moments: Moments, *, gpus: range
+    source: SampleSource,
+    plan: EnginePlan,
+    moments: Moments,
+    *,
+    gpus: range,
+    out: npt.NDArray[np.float32],
 ) -> Iterator[Block]:
-    """Blocks of as many GPUs as memory allows, chunk after chunk of the record."""
-    per_chunk = _moments_per_chunk(plan, moments, n_gpus=len(gpus))
+    """Blocks of as many GPUs as memory allows, chunk after chunk of the record, each in `out`."""
+    per_chunk = out.shape[2]
     stretch = _Stretch(source, plan, gpus=gpus, length=per_chunk * moments.step)
     stretch.warm_up(moments.first - moments.step)
-    out = np.empty((min(BLOCK, len(gpus)), len(plan.names), per_chunk), np.float32)
     for done in range(0, moments.count, per_chunk):
         count = min(per_chunk, moments.count - done)
         now = Moments(moments.first + done * moments.step, moments.step, count)
