@@ -6,7 +6,7 @@ The compiled loops are in `models.forest_kernel`; averages, links and calibratio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 import lightgbm as lgb
 import numpy as np
@@ -14,10 +14,7 @@ import numpy.typing as npt
 
 from features.errors import DataError
 from models.calibration import FloatArray
-
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int32]
-Masks = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+from models.packed_forest import Floats, PackedForest
 
 FEW_ROWS: Final = 10_000
 """Below this many rows LightGBM has its answer before the compiled loops are loaded."""
@@ -47,41 +44,6 @@ class _Slots:
 
 _SLOTS_32: Final = _Slots(bits=32, multiplier=0x077CB531, shift=27)
 _SLOTS_64: Final = _Slots(bits=64, multiplier=0x03F79D71B4CB0A89, shift=58)
-
-
-class PackedForest(NamedTuple):
-    """Trees as arrays; a tuple, for compiled loops take no dataclass.
-
-    A set of a tree's leaves is an integer with one bit per leaf, the lowest for the leftmost. A
-    row starts with all; each node at which it goes right takes away the leaves to the left of it,
-    in any order of the nodes; the leftmost that remains is the row's (QuickScorer: Lucchese et
-    al., SIGIR 2015; over many rows at once: Lucchese et al., SIGIR 2016).
-
-    Attributes:
-        features: Feature read by each column, shape (columns,); columns are features as nodes
-            see them, for nodes may differ in what they make of a missing value.
-        zeros: What a column makes of zero, shape (columns,): zero, or as `missing`.
-        missing: What a column makes of NaN, shape (columns,): minus infinity where it goes left,
-            NaN where it goes right, zero where NaN is not foreseen.
-        columns: Column of each node, shape (groups, 6).
-        thresholds: What is no greater goes left, shape (groups, 6).
-        masks: Leaves that going right leaves, shape (groups, 6), of 32 or 64 bits.
-        starts: First group of each tree and the end of the last, shape (trees + 1,).
-        leaves: Leaf values by slot, shape (trees, bits); trees of several outputs take turns.
-        multiplier: Of the slots.
-        shift: Of the slots.
-    """
-
-    features: Ints
-    zeros: Floats
-    missing: Floats
-    columns: Ints
-    thresholds: Floats
-    masks: Masks
-    starts: npt.NDArray[np.int64]
-    leaves: npt.NDArray[np.float64]
-    multiplier: int
-    shift: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,6 +1,7 @@
 """The compiled loops that score rows by a packed forest; importing them loads the compiler.
 
-What a packed forest is, and which boosters can be packed, is in `models.forest`.
+What a packed forest is, is in `models.packed_forest`; which boosters can be packed in
+`models.forest`.
 """
 
 from typing import Any, Final
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features.compiled import jit
-from models.forest import Floats, Masks, PackedForest
+from models.packed_forest import Floats, Masks, PackedForest
 
 ROWS: Final = 128
 """Rows scored together: 533 columns of them are 270 kB and stay in a second-level cache."""
