@@ -8,6 +8,7 @@ import secrets
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
@@ -74,6 +75,9 @@ class SlurmCluster:
     has_accounting: bool = False
     switches: tuple[str, ...] = ()
     _daemons: list[tuple[str, subprocess.Popen[bytes]]] = field(default_factory=list)
+    # Sockets of job steps lie here, and a socket's path has 107 characters at most: in a folder
+    # with a long name every launch fails.
+    _spool: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="slurmd-")))
 
     @property
     def environment(self) -> dict[str, str]:
@@ -108,6 +112,7 @@ class SlurmCluster:
                 daemon.kill()
                 daemon.wait()
         self._daemons.clear()
+        shutil.rmtree(self._spool, ignore_errors=True)
 
     def do(self, *argv: str) -> str:
         """Runs a client; what it prints."""
@@ -166,7 +171,7 @@ class SlurmCluster:
         return "\n".join(parts)
 
     def _boot(self) -> None:
-        for name in ("munge", "state", "log", "run", "spool", "dev"):
+        for name in ("munge", "state", "log", "run", "dev"):
             (self.folder / name).mkdir(parents=True)
         self.folder.chmod(0o755)
         (self.folder / "munge").chmod(0o700)
@@ -220,7 +225,7 @@ class SlurmCluster:
             "CredType=cred/munge", f"SlurmctldPort={controller}",
             f"SlurmctldPidFile={here}/run/slurmctld.pid", f"SlurmdPidFile={here}/run/%n.pid",
             f"SlurmctldLogFile={here}/log/slurmctld.log", f"SlurmdLogFile={here}/log/%n.log",
-            f"SlurmdSpoolDir={here}/spool/%n", f"StateSaveLocation={here}/state",
+            f"SlurmdSpoolDir={self._spool}/%n", f"StateSaveLocation={here}/state",
             "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny,NoAddrCache",
             "ProctrackType=proctrack/linuxproc", "TaskPlugin=task/none", "MpiDefault=none",
             "SwitchType=switch/none", "SelectType=select/cons_tres",
