@@ -1,6 +1,7 @@
 """The hook and its Slurm actuator on a real Slurm: real drains, real races, real dead nodes."""
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -57,6 +58,7 @@ class Box(slurm_cluster.SlurmCluster):
         daemon.wait()
 
     def start_slurmd(self, node: str) -> None:
+        time.sleep(1.1)  # Slurm knows one start of a slurmd from another by whole seconds
         self._start("slurmd", "-D", "-N", node, "-f", str(self.folder / "slurm.conf"))
         self._restarted[node] = self._daemons[-1][1]
 
