@@ -23,6 +23,7 @@ from typing import Final
 
 import polars as pl
 
+from benchmarks.fleet import one_shard
 from features.core_build import build_core_telemetry
 from features.engine.batch import Moments, shards_of, window_blocks
 from features.engine.plan import EnginePlan, Wanted, plan_engine
@@ -32,14 +33,10 @@ from features.tables import CORE_INVENTORY
 from features.telemetry_spec import FULL_TELEMETRY
 from pipelines.sources.history.files import read_history
 from pipelines.telemetry_store import TelemetryStore
-from simulation.fleet.generate import simulate_fleet
-from simulation.fleet.schedule import attempts_by_node
-from simulation.regimes.load import load_regime
-from simulation.writers.shards import Shard, tell_shard, write_telemetry
+from simulation.writers.shards import tell_shard, write_telemetry
 
 RUNS: Final = 7
 DAYS: Final = 7
-NODES: Final = 128
 MAPPING: Final = Path(__file__).parents[1] / "data_samples" / "demo" / "mappings" / "telemetry.yaml"
 BUCKET: Final = timedelta(minutes=15)
 START: Final = datetime(2026, 3, 1, tzinfo=UTC)
@@ -65,18 +62,7 @@ def plan_of_320() -> EnginePlan:
 
 def write_record(folder: Path, *, days: int = DAYS, copies: int = 1) -> TelemetryStore:
     """The record as it is stored; each copy is a shard of its own."""
-    regime = load_regime("h100").model_copy(update={"scrape_s": 60})
-    fleet = simulate_fleet(regime, seed=1, nodes=NODES, days=days)
-    shard = Shard(
-        number=0,
-        regime=fleet.regime,
-        seed=fleet.seed,
-        truths=fleet.nodes,
-        attempts=attempts_by_node(fleet.attempts, NODES),
-        form="parquet",
-        csv_node=-1,
-        scrape_node=-1,
-    )
+    shard = one_shard(days=days)
     write_telemetry(shard, tell_shard(shard), folder / "raw", counts=Counter())
     store = TelemetryStore(folder / "store")
     now = datetime(2027, 1, 1, tzinfo=UTC)

@@ -35,10 +35,10 @@ BIG_NODES: Final = 25_000
 _LIMIT_GB: Final = 8
 
 
-def day_shard() -> Shard:
-    """A group of nodes for a day at one sample a minute."""
+def one_shard(*, days: int = 1) -> Shard:
+    """A group of nodes at one sample a minute."""
     regime = load_regime("h100").model_copy(update={"scrape_s": 60})
-    fleet = simulate_fleet(regime, seed=1, nodes=NODES, days=1)
+    fleet = simulate_fleet(regime, seed=1, nodes=NODES, days=days)
     return Shard(
         number=0,
         regime=fleet.regime,
@@ -66,7 +66,7 @@ def _write_peer(tables: list[Any], folder: Path) -> float:
 
 def rate(folder: Path) -> str:
     """Samples per CPU second of ours and of the peer, and their ratio pair by pair."""
-    shard = day_shard()
+    shard = one_shard()
     events = tell_shard(shard)
     write_telemetry(shard, events, folder, counts=Counter())
     paths = sorted((folder / "telemetry").rglob("*.parquet"))

@@ -21,7 +21,7 @@ from typing import Final
 import polars as pl
 import pyarrow.parquet as pq
 
-from benchmarks.fleet import day_shard
+from benchmarks.fleet import one_shard
 from features.core_build import build_core_telemetry
 from features.engine.plan import N_KNOWN
 from features.packing import GPU, TS_MS
@@ -40,7 +40,7 @@ _HOUR: Final = timedelta(hours=1)
 
 def raw_day(folder: Path) -> pl.DataFrame:
     """raw/gpu_telemetry of the day."""
-    shard = day_shard()
+    shard = one_shard()
     write_telemetry(shard, tell_shard(shard), folder, counts=Counter())
     now = datetime(2027, 1, 1, tzinfo=UTC)
     files = sorted((folder / "telemetry").rglob("*.parquet"))

@@ -3,7 +3,6 @@
 Its parts are made in the other `fleet_report_*` modules, the layout is in `templates/`.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,21 +18,12 @@ from pipelines.fleet_report_page import Part, rate
 from pipelines.fleet_report_use import ceiling_part, jobs_part, time_part
 from pipelines.report import page_environment
 from pipelines.report_figure import TONES
-from pipelines.report_words import counted, percent
+from pipelines.report_words import Tile, counted, percent
 from simulation.fleet.regime import Regime
 from simulation.fleet.reliability import failure_rate_per_node_day
 from simulation.regimes.load import load_regime
 
 COMPARED_SIZE: Final = 1024
-
-
-@dataclass(frozen=True)
-class Tile:
-    """One number to hold against one's own fleet."""
-
-    value: str
-    label: str
-    note: str
 
 
 def write_fleet_report(

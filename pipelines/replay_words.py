@@ -9,7 +9,16 @@ from typing import Final
 
 from models.evaluation import Estimate
 from pipelines.replay_input import ReplayInput
-from pipelines.report_words import ACTION_WORDS, counted, fault_words, minus, moment, percent, plain
+from pipelines.report_words import (
+    ACTION_WORDS,
+    Tile,
+    counted,
+    fault_words,
+    minus,
+    moment,
+    percent,
+    plain,
+)
 from simulation.replay.comparison import Comparison, Figures, break_even
 from simulation.replay.history import HOUR, History, moment_of
 from simulation.replay.holds import HoldOutcome
@@ -33,15 +42,6 @@ STRATEGY_WORDS: Final = {
     "model": "the stored scores",
     "oracle": "knows every failure: the bound",
 }
-
-
-@dataclass(frozen=True)
-class Tile:
-    """One number in large type."""
-
-    value: str
-    label: str
-    note: str
 
 
 @dataclass(frozen=True)

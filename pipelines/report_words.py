@@ -5,6 +5,7 @@ No table and no plot; escaping for HTML is the template's.
 
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from models.evaluation import Estimate
@@ -36,6 +37,15 @@ FAULT_WORDS = {
     "sdc": "silent data corruption",
     "other_gpu": "other GPU fault",
 }
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One number in large type."""
+
+    value: str
+    label: str
+    note: str
 
 
 def fault_words(fault_type: str | None) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 
 from models.evaluation import Estimate
 from pipelines.report_words import (
+    Tile,
     counted,
     fault_words,
     minus,
@@ -58,15 +59,6 @@ NOT_CAUGHT: Final = {
     "hidden": "announced, but something hid the outcome",
     "missed": "that nothing announced",
 }
-
-
-@dataclass(frozen=True)
-class Tile:
-    """One number in large type."""
-
-    value: str
-    label: str
-    note: str
 
 
 @dataclass(frozen=True)

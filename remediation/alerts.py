@@ -22,6 +22,17 @@ FLEET: Final = "fleet"
 _DRIVER: Final = "driver "
 
 
+def warning_policy(site: Site) -> WarningPolicy:
+    """When scores become an alert; the hook has its own cool-down, by the ledger."""
+    return WarningPolicy(
+        threshold=site.warning.threshold,
+        n=site.warning.n,
+        k=site.warning.k,
+        tick=timedelta(minutes=site.warning.tick_minutes),
+        cooldown=timedelta(0),
+    )
+
+
 def lookback(site: Site) -> timedelta:
     """How far back earlier ticks must be given."""
     ticks = site.warning.k * timedelta(minutes=site.warning.tick_minutes)
@@ -74,14 +85,7 @@ def alerts_of(
         schema={"entity_id": pl.String(), "as_of": UTC_TIME, "score": pl.Float64()},
         orient="row",
     )
-    policy = WarningPolicy(
-        threshold=site.warning.threshold,
-        n=site.warning.n,
-        k=site.warning.k,
-        tick=timedelta(minutes=site.warning.tick_minutes),
-        cooldown=timedelta(0),
-    )
-    alerts = raise_alerts(frame, policy)
+    alerts = raise_alerts(frame, warning_policy(site))
     return frozenset(
         node
         for node, as_of in alerts.select("entity_id", "as_of").iter_rows()

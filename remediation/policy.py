@@ -281,19 +281,19 @@ def _decide_one(
 ) -> Decision:
     node, jobs = state.by_name.get(score.node), state.jobs_on(score.node)
     if score.score is None or score.status == "unknown":
-        return _decision(
+        return decision_of(
             score, node, jobs, now=outlooks.now, sentence=unknown_sentence(score.status_reason)
         )
     if node is None:
         said = absent_sentence(score.score, score.horizon_h)
-        return _decision(score, node, jobs, now=outlooks.now, sentence=said)
+        return decision_of(score, node, jobs, now=outlooks.now, sentence=said)
     risk = risk_words(
         score.score, score.horizon_h, score.fault_type, is_prior=score.status == "prior"
     )
     if score.score < site.warning.threshold:
         # Not weighed: nearly all nodes are here, and no action on them would be taken.
         said = quiet_sentence(risk, threshold=site.warning.threshold)
-        return _decision(score, node, jobs, now=outlooks.now, sentence=said)
+        return decision_of(score, node, jobs, now=outlooks.now, sentence=said)
     return _decide_alert(score, node, jobs, outlooks, risk=risk, site=site)
 
 
@@ -321,7 +321,7 @@ def _decide_alert(
         outlook=outlooks.of_node(node, jobs),
         site=site,
     )
-    return _decision(
+    return decision_of(
         score,
         node,
         jobs,
@@ -351,7 +351,7 @@ def _why_waits(
     return "it is unknown whether its jobs may be requeued, so they are left alone"
 
 
-def _decision(
+def decision_of(
     score: NodeScore,
     node: NodeView | None,
     jobs: Sequence[JobView],
@@ -364,6 +364,7 @@ def _decision(
     preemption_cost: float = 0.0,
     is_application_only: bool = False,
 ) -> Decision:
+    """What is wanted of a node, as the ledger will have it."""
     boot_id = node.boot_id if node else None
     return Decision(
         decision_id=decision_id_of(

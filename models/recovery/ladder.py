@@ -5,7 +5,6 @@ decides only; checks and the job are reached through Protocols. Alerts that evic
 diagnosis are in `.immediate`.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol
@@ -171,17 +170,6 @@ def run_ladder(
     while climb.step != "end":
         climb = take(climb, checks, control)
     return climb
-
-
-def outcome_shares(outcomes: Iterable[Outcome]) -> dict[Outcome, float]:
-    """Share of each way that incidents ended; empty where there were none.
-
-    Args:
-        outcomes: How incidents ended.
-    """
-    counts = Counter(outcomes)
-    total = counts.total()
-    return {name: counts[name] / total for name in OUTCOMES} if total else {}
 
 
 def _look(

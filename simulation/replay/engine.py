@@ -15,15 +15,15 @@ import polars as pl
 
 from features.contracts import UTC_TIME
 from features.vocabulary import ACTIONS
-from models.warnings import WarningPolicy, raise_alerts
-from remediation.alerts import lookback, new_bursts
+from models.warnings import raise_alerts
+from remediation.alerts import lookback, new_bursts, warning_policy
 from remediation.caps import share_of
 from remediation.cluster import ClusterState
-from remediation.decision import Decision, decision_id_of, touches_node
+from remediation.decision import Decision, touches_node
 from remediation.guards import GuardContext, count_by_partition, judge, manageable_nodes
 from remediation.hook import ALL_GUARDS
 from remediation.ledger_view import RATE_WINDOW, Held, Hold, LedgerView, Observed, SeenTick
-from remediation.policy import NodeScore, adequate_actions, decide
+from remediation.policy import NodeScore, adequate_actions, decide, decision_of
 from remediation.site import Site
 from simulation.replay.books import Books
 from simulation.replay.history import BoolArray, History, moment_of
@@ -86,13 +86,7 @@ def replay(history: History, site: Site, signals: Signals, *, finding: Finding =
 
 def _alerts(history: History, site: Site, signals: Signals) -> BoolArray:
     """Which rows are alerts by the models' own warning policy, shape (rows,)."""
-    policy = WarningPolicy(
-        threshold=site.warning.threshold,
-        n=site.warning.n,
-        k=site.warning.k,
-        tick=timedelta(minutes=site.warning.tick_minutes),
-        cooldown=timedelta(0),
-    )
+    policy = warning_policy(site)
     if policy.n == 1:
         return np.ones(signals.tick.size, dtype=bool)
     frame = pl.DataFrame(
@@ -257,25 +251,4 @@ class _Hook:
         place = int(self.signals.action[row])
         adequate = adequate_actions(score.fault_type, jobs, site=self.site)
         wanted = ACTIONS[place] if place >= 0 else next(one for one in _DRAINS if one in adequate)
-        return Decision(
-            decision_id=decision_id_of(
-                node=score.node,
-                boot_id=None,
-                as_of=now,
-                horizon_h=score.horizon_h,
-                model_version=score.model_version,
-            ),
-            node=score.node,
-            boot_id=None,
-            as_of=now,
-            decided_at=now,
-            wanted=wanted,
-            score=score.score,
-            status=score.status,
-            horizon_h=score.horizon_h,
-            fault_type=score.fault_type,
-            model_version=score.model_version,
-            trained_on=score.trained_on,
-            jobs=tuple(job.job_id for job in jobs),
-            sentence="a rule",
-        )
+        return decision_of(score, None, jobs, now=now, sentence="a rule", wanted=wanted)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.errors import DataError
-from models.recovery.ladder import Trigger, begin, outcome_shares, run_ladder
+from models.recovery.ladder import Trigger, begin, run_ladder
 
 MACHINES = tuple("abcdef")
 RUNGS = ("diagnose", "reattempt", "roll_back", "replay")
@@ -149,11 +149,3 @@ def test_every_incident_ends_within_its_budget_and_in_order(
     if kind == "user_code" and found.taken[:1] == ("roll_back",):
         later = later[1:]
     assert later == sorted(later)
-
-
-def test_shares_of_outcomes_are_counted():
-    shares = outcome_shares(["eviction", "eviction", "person", "replay"])
-    assert shares == {
-        "eviction": 0.5, "reattempt": 0.0, "rollback": 0.0, "replay": 0.25, "person": 0.25
-    }  # fmt: skip
-    assert outcome_shares([]) == {}
