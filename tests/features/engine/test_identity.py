@@ -40,19 +40,29 @@ def plan(minutes, wanted=HOURLY):
     piece_rows=st.integers(1, 30),
     chunk=st.integers(1, 40_000),
     minutes=st.sampled_from([5, 15, 30]),
+    count=st.integers(1, 31),
 )
-def test_a_result_depends_on_nothing_but_its_samples(samples, piece_rows, chunk, minutes):
-    once = computed(Record(samples, 2, COLUMNS), Moments(START // 2 + 4, 1, 30), plan(30))
+def test_a_result_depends_on_nothing_but_its_samples(samples, piece_rows, chunk, minutes, count):
+    once = computed(Record(samples, 2, COLUMNS), Moments(START // 2 + 4, 1, count), plan(30))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch, "_BUDGET_BYTES", chunk)
         patch.setattr(batch, "_BLOCK_BYTES", chunk)
         patch.setattr(batch, "BLOCK", 1)
         cut = Record(samples, 2, COLUMNS, piece_rows=piece_rows)
         steps = 30 // minutes
-        moments = Moments((START // 2 + 4) * steps, steps, 30)
+        moments = Moments((START // 2 + 4) * steps, steps, count)
         again = computed(cut, moments, plan(minutes))
     for (gpu, at), values in once.items():
         assert again[gpu, at * steps].tobytes() == values.tobytes()
+
+
+@pytest.mark.parametrize("count", range(4, 10))
+def test_a_last_chunk_may_be_a_single_moment(monkeypatch, count):
+    record, moments = Record(random_samples(200, [0, 1]), 2, COLUMNS), Moments(START + 9, 1, count)
+    once = computed(record, moments, plan(15))
+    monkeypatch.setattr(batch, "_BUDGET_BYTES", 1)  # chunks of a quarter of the longest window
+    again = computed(record, moments, plan(15))
+    assert all(again[key].tobytes() == values.tobytes() for key, values in once.items())
 
 
 def random_samples(n, gpus):
