@@ -113,12 +113,12 @@ def test_a_drained_node_and_a_lost_one_are_seen_as_they_were(cluster):
         cluster.do("scontrol", "show", "job").encode(),
         origin="scontrol", time_zone="Europe/Berlin", ingested_at=now(),
     )  # fmt: skip
+    # A step that is killed on its way may or may not be told before the job is: 0 or 128 + SIGTERM.
     # The log of ended jobs knows no GPUs here; what the queue said while it ran fills the gap.
-    assert attempts(joined(before, logged), job) == [("NODE_FAIL", "hardware", 0, 8, ["gpu000"])]
-    for other in (ended, shown):
-        assert attempts(joined(before, other, logged, before), job) == [
-            ("NODE_FAIL", "hardware", 0, 8, ["gpu000"])
-        ]
+    for after in ((before, logged), *((before, o, logged, before) for o in (ended, shown))):
+        ((end_state, cause, exit_code, n_gpus, nodes),) = attempts(joined(*after), job)
+        assert (end_state, cause, n_gpus, nodes) == ("NODE_FAIL", "hardware", 8, ["gpu000"])
+        assert exit_code in {0, 143}
     cluster.set_node("gpu000", "resume")
     cluster.wait_until(lambda: cluster.node_state("gpu000") == "idle", "gpu000 is back")
 
