@@ -14,6 +14,7 @@ import polars as pl
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks import (
+    api,
     exposition,
     features,
     fleet,
@@ -28,8 +29,10 @@ from benchmarks import (
     sampling,
     scale_out,
     scheduling,
+    serving,
     storage,
     tick,
+    training,
 )
 from pipelines.sources.history.files import read_history
 from pipelines.sources.telemetry.dcgm_text import parse_dcgm_text
@@ -39,10 +42,13 @@ RUNS = 5
 PARTS = (
     features,
     tick,
+    serving,
+    api,
     storage,
     forest,
     joins,
     sampling,
+    training,
     scale_out,
     hook,
     fleet,

@@ -13,11 +13,15 @@ A row of the catalogue has these columns, all text, empty where not given:
   `ignore`; for reasons also `maintenance` (planned work) and `own_action` (our own drain);
 - `fault_type`: fault type of a primary, or of a secondary that stands alone;
 - `group`: event group of the features, one of `EVENT_GROUPS`; empty for reasons;
+- `needs`: what the fault needs, one of `NEEDS`; may be left out as a column;
 - `note`: for people.
 
 Order matters twice: an event takes the first row that fits it, and of several faults seen in one
 incident the one whose row comes first gives the fault type. Codes without a row stay events of
 group `other` and are never incidents.
+
+A site may give rows of its own beside the shipped ones: a row of the same kind, code and pattern
+takes the place of the shipped row, any other comes before all of them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,6 +40,11 @@ ROLES: Final[tuple[Role, ...]] = get_args(Role)
 EVENT_GROUPS: Final = ("hbm", "precursor", "off_bus", "nvlink", "app", "other")
 
 CATALOGUE_COLUMNS: Final = ("kind", "code", "pattern", "role", "fault_type", "group", "note")
+"""The columns that a catalogue must have; `needs` may be there too."""
+
+NEEDS: Final = ("restart_app", "reset", "drain_reset", "reboot", "inspect", "replace")
+"""What a fault needs: the application alone started anew, the GPU reset (with the node drained
+first or not), the node booted anew, a look at cables, power and cooling, or another part."""
 
 REASON_KIND: Final = "node_state_reason"
 
@@ -66,6 +75,7 @@ class FaultRule:
         fault_type: Fault type, where it can be a fault.
         group: Event group of the features.
         note: For people.
+        needs: What the fault needs; None: not said.
     """
 
     kind: str
@@ -75,6 +85,12 @@ class FaultRule:
     fault_type: str | None
     group: str | None
     note: str
+    needs: str | None = None
+
+    @property
+    def key(self) -> tuple[str, int | None, str | None]:
+        """What it is about; no two rules of a catalogue share it."""
+        return (self.kind, self.code, self.pattern)
 
 
 @dataclass(frozen=True)
@@ -106,19 +122,23 @@ class FaultCatalogue:
                 "fault catalogue: version is empty. Give one; incidents carry it so that their "
                 "fault types can be traced."
             )
-        rules: list[FaultRule] = []
-        seen: dict[tuple[str, int | None, str | None], int] = {}
-        for number, row in enumerate(rows, start=1):
-            rule = _rule_from_row(row, number)
-            key = (rule.kind, rule.code, rule.pattern)
-            if key in seen:
-                raise SettingsError(
-                    f"fault catalogue, row {number}: the same kind, code and pattern as row "
-                    f"{seen[key]} ({rule.kind}, {rule.code}, {rule.pattern}). Delete one of them."
-                )
-            seen[key] = number
-            rules.append(rule)
-        return cls(version, tuple(rules))
+        return cls(version, _rules_from_rows(rows, of="fault catalogue"))
+
+    def with_overrides(
+        self, rows: Iterable[Mapping[str, str]], *, version: str
+    ) -> "FaultCatalogue":
+        """The catalogue with a site's own rows: each replaces its like, or comes before all others.
+
+        Args:
+            rows: Rows as for `from_rows`.
+            version: Version of the rows; incidents carry both.
+
+        Raises:
+            SettingsError: As in `from_rows`; the text names the row of the overrides.
+        """
+        own = {rule.key: rule for rule in _rules_from_rows(rows, of="fault overrides")}
+        kept = tuple(own.pop(rule.key, rule) for rule in self.rules)
+        return FaultCatalogue(f"{self.version}+{version}", (*own.values(), *kept))
 
     def classify(self, events: pl.DataFrame) -> pl.DataFrame:
         """Adds what each health event is.
@@ -193,16 +213,31 @@ class FaultCatalogue:
         )
 
 
-def _rule_from_row(row: Mapping[str, str], number: int) -> FaultRule:
-    """One checked rule; `number` is the row's place, for messages."""
-    where = f"fault catalogue, row {number}"
+def _rules_from_rows(rows: Iterable[Mapping[str, str]], *, of: str) -> tuple[FaultRule, ...]:
+    """Checks rows; `of` names the file they are of, for messages."""
+    rules: list[FaultRule] = []
+    seen: dict[tuple[str, int | None, str | None], int] = {}
+    for number, row in enumerate(rows, start=1):
+        rule = _rule_from_row(row, f"{of}, row {number}")
+        if rule.key in seen:
+            raise SettingsError(
+                f"{of}, row {number}: the same kind, code and pattern as row {seen[rule.key]} "
+                f"({rule.kind}, {rule.code}, {rule.pattern}). Delete one of them."
+            )
+        seen[rule.key] = number
+        rules.append(rule)
+    return tuple(rules)
+
+
+def _rule_from_row(row: Mapping[str, str], where: str) -> FaultRule:
+    """One checked rule; `where` is its file and row, for messages."""
     missing = [name for name in CATALOGUE_COLUMNS if name not in row]
     if missing:
         raise SettingsError(
             f"{where}: column {missing[0]!r} is missing, found {', '.join(row)}. "
             f"The columns are {', '.join(CATALOGUE_COLUMNS)}."
         )
-    cell = {name: (row[name] or "").strip() for name in CATALOGUE_COLUMNS}
+    cell = {name: (row.get(name) or "").strip() for name in (*CATALOGUE_COLUMNS, "needs")}
     if not cell["kind"]:
         raise SettingsError(f"{where}: kind is empty. Name a kind of event or {REASON_KIND}.")
     if cell["code"] and not cell["code"].isdecimal():
@@ -217,6 +252,7 @@ def _rule_from_row(row: Mapping[str, str], number: int) -> FaultRule:
         raise SettingsError(f"{where}: role {role} is for kind {REASON_KIND}, got {cell['kind']}.")
     _check_word(where, "fault_type", cell["fault_type"], FAULT_TYPES)
     _check_word(where, "group", cell["group"], EVENT_GROUPS)
+    _check_word(where, "needs", cell["needs"], NEEDS)
     if role == "primary" and not cell["fault_type"]:
         raise SettingsError(
             f"{where}: a primary needs a fault_type, one of {', '.join(FAULT_TYPES)}. Fill it in."
@@ -231,6 +267,7 @@ def _rule_from_row(row: Mapping[str, str], number: int) -> FaultRule:
         fault_type=cell["fault_type"] or None,
         group=cell["group"] or None,
         note=cell["note"],
+        needs=cell["needs"] or None,
     )
 
 

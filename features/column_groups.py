@@ -60,6 +60,7 @@ def incident_columns() -> tuple[Column, ...]:
         Column("evidence", _TEXT, "What it was concluded from, in words"),
         Column("detected_by", _TEXT, "Source of the evidence: xid, node_state, history, ..."),
         Column("catalogue_version", _TEXT, "Version of the fault catalogue that typed it"),
+        Column("needs", _TEXT, "What the fault needs", nullable=True, is_optional=True),
     )
 
 
@@ -75,6 +76,13 @@ def score_columns() -> tuple[Column, ...]:
         Column("status_reason", _TEXT, "Why it is not ok", nullable=True),
         Column("fault_type", _TEXT, "Most probable fault type", nullable=True),
         Column("fault_probability", _FLOAT, "Its share among fault types", nullable=True),
+        Column(
+            "fault_probabilities",
+            pl.List(pl.Float32),
+            "Shares of all fault types, in the order of features.vocabulary.FAULT_TYPES",
+            nullable=True,
+            is_optional=True,
+        ),
         Column("reasons", _TEXTS, "Top reasons in words"),
         Column("missing_share", _FLOAT, "Share of features that are null", minimum=0, maximum=1),
         Column("model_version", _TEXT, "Registry version that scored"),

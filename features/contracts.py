@@ -31,6 +31,8 @@ class Column:
         maximum: Largest valid value, inclusive.
         values: The only valid values, where they are few.
         must_be_finite: Whether NaN and infinity break the contract; a diverged loss is a finding.
+        is_optional: Whether a frame may lack it, as files do that were written before there was
+            such a column; it is then null throughout.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Column:
     maximum: float | None = None
     values: tuple[str, ...] | None = None
     must_be_finite: bool = True
+    is_optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,8 @@ class TableContract:
             frame: The candidate table.
 
         Returns:
-            The same rows with the contract's columns first, in order, then any extra ones.
+            The same rows with the contract's columns first, in order, then any extra ones; an
+            optional column that it lacks is null.
 
         Raises:
             StructureError: A column is missing, unexpected, or of another type.
@@ -109,7 +113,9 @@ class TableContract:
         problems, found = [], frame.schema
         for column in self.columns:
             dtype = found.get(column.name)
-            if dtype is None:
+            if dtype is None and column.is_optional:
+                frame = frame.with_columns(pl.lit(None, dtype=column.dtype).alias(column.name))
+            elif dtype is None:
                 problems.append(f"column {column.name!r} ({column.dtype}) is missing")
             elif dtype != column.dtype:
                 problems.append(f"column {column.name!r} must be {column.dtype}, got {dtype}")

@@ -23,6 +23,7 @@ class CoreTables:
         jobs: core/jobs.
         node_states: core/node_states.
         gpu_telemetry: core/gpu_telemetry.
+        counters: core/counters.
     """
 
     inventory: pl.DataFrame = field(default_factory=tables.CORE_INVENTORY.empty)
@@ -33,3 +34,4 @@ class CoreTables:
     jobs: pl.DataFrame = field(default_factory=tables.CORE_JOBS.empty)
     node_states: pl.DataFrame = field(default_factory=tables.CORE_NODE_STATES.empty)
     gpu_telemetry: pl.DataFrame = field(default_factory=tables.CORE_GPU_TELEMETRY.empty)
+    counters: pl.DataFrame = field(default_factory=tables.CORE_COUNTERS.empty)

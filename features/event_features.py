@@ -21,6 +21,8 @@ Flags = npt.NDArray[np.bool_]
 _US: Final = timedelta(microseconds=1)
 _US_PER_HOUR: Final = 3_600_000_000.0
 _COUNTED: Final = "0 without such an event in the window"
+_BURST: Final = timedelta(minutes=10)
+"""Application Xids closer than this tell of one crash, on however many GPUs."""
 _GROUP_WORDS: Final = {
     "hbm": "memory events",
     "precursor": "warning events",
@@ -31,6 +33,13 @@ _GROUP_WORDS: Final = {
 }
 
 
+_BURSTS: Final = (
+    ("app_burst_count", "gpu_uuid", "Number of bursts of application Xids of this GPU"),
+    ("node_app_burst_count", "node", "Number of bursts of application Xids of the node's GPUs"),
+)
+"""Feature, what the bursts are of, meaning."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EventSpec:
     """Which event features are built.
@@ -39,6 +48,8 @@ class EventSpec:
         windows: Windows in which events are counted.
         lookback: How far back the last event is looked for; a longer time is unknown.
         kinds_window: Window in which distinct Xids are counted.
+        burst_windows: Windows in which bursts of application Xids are counted: one crash is the
+            job's doing, crashes that come again on one GPU alone may be the GPU's.
         echo_within: A secondary event this soon after a primary one of the same GPU is its echo
             and left out (one memory error gives Xids 48, 45 and 94 within seconds). None: every
             event counts.
@@ -47,6 +58,7 @@ class EventSpec:
     windows: tuple[timedelta, ...] = (timedelta(hours=1), timedelta(hours=24), timedelta(days=7))
     lookback: timedelta = timedelta(days=30)
     kinds_window: timedelta = timedelta(hours=24)
+    burst_windows: tuple[timedelta, ...] = (timedelta(hours=24), timedelta(days=7))
     echo_within: timedelta | None = None
 
 
@@ -93,17 +105,32 @@ def event_features(spec: EventSpec) -> tuple[Feature, ...]:
         )
     )
     features += [
-        Feature(
-            f"node_event_count_{window_suffix(window)}",
-            "event",
-            "1",
-            window,
-            "Number of events of the node that name no GPU: links, memory, PCIe",
-            inputs,
-            _COUNTED,
+        Feature(f"{name}_{window_suffix(window)}", "event", "1", window, words, inputs, _COUNTED)
+        for name, _, words in _BURSTS
+        for window in spec.burst_windows
+    ]
+    features += [
+        Feature(f"{name}_{window_suffix(window)}", "event", "1", window, words, inputs, _COUNTED)
+        for name, words in (
+            (
+                "node_event_count",
+                "Number of events of the node that name no GPU: links, memory, PCIe",
+            ),
+            ("node_link_event_count", "Number of times a network link of the node changed"),
         )
         for window in spec.windows
     ]
+    features.append(
+        Feature(
+            "hours_since_node_link_event",
+            "event",
+            "h",
+            spec.lookback,
+            "Time since a network link of the node last changed",
+            inputs,
+            "null without such an event in the window",
+        )
+    )
     return tuple(features)
 
 
@@ -141,20 +168,30 @@ def build_events(
         index = EventIndex(event_codes[chosen], ts[chosen])
         for window in spec.windows:
             columns[_count_name(group, window)] = _count(index, codes, as_of, window)
-        since = as_of - index.last_time(codes, as_of)
-        too_old = since > spec.lookback // _US
-        columns[f"hours_since_{group}_event"] = np.where(too_old, np.nan, since) / _US_PER_HOUR
+        columns[f"hours_since_{group}_event"] = _hours_since(index, codes, as_of, spec.lookback)
     kinds = np.zeros(as_of.size)
     for is_kind in _kinds_of_xid(events):
         index = EventIndex(event_codes[is_kind], ts[is_kind])
         kinds += _count(index, codes, as_of, spec.kinds_window) > 0
     columns[f"distinct_xid_count_{window_suffix(spec.kinds_window)}"] = kinds
+    app = events.filter(pl.col("group") == "app")
+    for name, key, _ in _BURSTS:
+        index, of_key = _bursts(asked, app, key=key)
+        for window in spec.burst_windows:
+            columns[f"{name}_{window_suffix(window)}"] = _count(index, of_key, as_of, window)
     of_nodes = events.filter(pl.col("gpu_uuid").is_null())
     codes, event_codes = group_codes(asked, of_nodes, key=("node",))
-    index = EventIndex(event_codes, _micros(of_nodes["ts"]))
-    for window in spec.windows:
-        name = f"node_event_count_{window_suffix(window)}"
-        columns[name] = _count(index, codes, as_of, window)
+    node_ts = _micros(of_nodes["ts"])
+    # Out-of-memory kills are the jobs' doing and by far the most: links are counted apart, too.
+    is_link = _where(of_nodes["kind"] == "link")
+    links = EventIndex(event_codes[is_link], node_ts[is_link])
+    for name, index in (
+        ("node_event_count", EventIndex(event_codes, node_ts)),
+        ("node_link_event_count", links),
+    ):
+        for window in spec.windows:
+            columns[f"{name}_{window_suffix(window)}"] = _count(index, codes, as_of, window)
+    columns["hours_since_node_link_event"] = _hours_since(links, codes, as_of, spec.lookback)
     return rows.select("entity_id", "as_of").with_columns(
         pl.Series(feature.name, columns[feature.name], nan_to_null=True).cast(pl.Float32)
         for feature in event_features(spec)
@@ -176,6 +213,22 @@ def _kinds_of_xid(events: pl.DataFrame) -> Iterator[Flags]:
         yield _where(events.select(is_xid & pl.col("code").eq_missing(code)).to_series())
 
 
+def _bursts(asked: pl.DataFrame, app: pl.DataFrame, *, key: str) -> tuple[EventIndex, Ints]:
+    """The first of each burst by GPU or node, and the code of each row asked for.
+
+    Whether an event is a first one depends on those before it alone.
+    """
+    codes, event_codes = group_codes(asked, app, key=(key,))
+    ts = _micros(app["ts"])
+    since = ts - EventIndex(event_codes, ts).last_time(event_codes, ts)
+    is_first = ~(since < _BURST // _US)
+    _, once = np.unique(np.stack((event_codes, ts)), axis=1, return_index=True)
+    is_once = np.zeros(ts.size, dtype=np.bool_)
+    is_once[once] = True
+    first = is_first & is_once
+    return EventIndex(event_codes[first], ts[first]), codes
+
+
 def _where(is_true: pl.Series) -> Flags:
     """Flags of a condition; unknown is not true."""
     return is_true.fill_null(value=False).to_numpy()
@@ -185,6 +238,13 @@ def _count(index: EventIndex, codes: Ints, as_of: Ints, window: timedelta) -> Fl
     """Events in [as_of - window, as_of)."""
     within = index.count(codes, as_of) - index.count(codes, as_of - window // _US)
     return within.astype(np.float64)
+
+
+def _hours_since(index: EventIndex, codes: Ints, as_of: Ints, lookback: timedelta) -> Floats:
+    """Time since the last event before each moment; NaN without one in the lookback."""
+    since = as_of - index.last_time(codes, as_of)
+    too_old = since > lookback // _US
+    return np.asarray(np.where(too_old, np.nan, since) / _US_PER_HOUR, dtype=np.float64)
 
 
 def _count_name(group: str, window: timedelta) -> str:

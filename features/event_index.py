@@ -35,9 +35,7 @@ class EventIndex:
             times: Microseconds, shape (n,); quickest in order of time.
         """
         self._starts, self._times = _by_group(groups, times)
-        # Sums are of time since the first moment: a day in microseconds keeps its precision.
-        self._origin = int(self._times.min()) if self._times.size else 0
-        self._sums: Floats | None = None
+        self._sums: Ints | None = None
 
     def count(self, groups: Ints, before: Ints) -> Ints:
         """Events of each group strictly before each moment, shape (m,); 0 for no group."""
@@ -52,14 +50,38 @@ class EventIndex:
         times[has_event] = self._times[last[has_event] - 1]
         return times
 
-    def elapsed(self, groups: Ints, before: Ints) -> Floats:
-        """Sum over a group's events before each moment of the days from event to moment."""
+    def elapsed(self, groups: Ints, before: Ints) -> Ints:
+        """Sum over a group's events before each moment of the microseconds from event to moment.
+
+        Whole numbers modulo 2**64, so that differences of sums are exact however long the sums
+        are: what is known of later events does not change the last digit.
+        """
         if self._sums is None:
-            since = (self._times - self._origin) / US_PER_DAY
-            self._sums = np.concatenate(([0.0], np.cumsum(since)))
+            self._sums = np.concatenate((np.zeros(1, np.int64), np.cumsum(self._times)))
         first, last = _spans(self._starts, self._times, groups, before)
-        days = (before - self._origin) / US_PER_DAY
-        return np.asarray((last - first) * days - (self._sums[last] - self._sums[first]))
+        return np.asarray((last - first) * before - (self._sums[last] - self._sums[first]))
+
+    def decayed(self, groups: Ints, before: Ints, *, days: float) -> Floats:
+        """Sum over a group's events before each moment of exp(-age / days), shape (m,)."""
+        scale = days * US_PER_DAY
+        kept = _decayed_sums(self._starts, self._times, scale)
+        first, last = _spans(self._starts, self._times, groups, before)
+        found = np.zeros(groups.size)
+        has_event = last > first
+        newest = last[has_event] - 1
+        age = before[has_event] - self._times[newest]
+        found[has_event] = kept[newest] * np.exp(-age / scale)
+        return found
+
+
+@jit
+def _decayed_sums(starts: Ints, times: Ints, scale: float) -> Floats:
+    """At each event, the decayed count of its group's events up to it, itself included."""
+    kept = np.ones(times.size)
+    for group in range(starts.size - 1):
+        for i in range(starts[group] + 1, starts[group + 1]):
+            kept[i] += kept[i - 1] * np.exp(-(times[i] - times[i - 1]) / scale)
+    return kept
 
 
 @jit
@@ -155,4 +177,5 @@ class ExposureIndex:
 
     def days(self, groups: Ints, before: Ints) -> Floats:
         """Days that each group's stays had seen by each moment, shape (m,)."""
-        return self._begins.elapsed(groups, before) - self._ends.elapsed(groups, before)
+        seen = self._begins.elapsed(groups, before) - self._ends.elapsed(groups, before)
+        return np.asarray(seen / US_PER_DAY)

@@ -14,14 +14,7 @@ import polars as pl
 
 from features.contracts import UTC_TIME
 from features.errors import DataError
-from features.event_index import (
-    US_PER_DAY,
-    EventIndex,
-    ExposureIndex,
-    Floats,
-    Ints,
-    group_codes,
-)
+from features.event_index import US_PER_DAY, EventIndex, ExposureIndex, Floats, group_codes
 from features.history_rows import (
     ENTITY,
     current_stay,
@@ -31,19 +24,16 @@ from features.history_rows import (
     with_batch,
     with_places,
 )
-from features.registry import Feature, window_suffix
+from features.history_scopes import (
+    SCOPES,
+    CountSpec,
+    micros,
+    scope_features,
+    scope_history,
+    scope_keys,
+)
+from features.registry import Feature
 
-SCOPES: Final = {
-    "own": (ENTITY, "this GPU"),
-    "slot": (("node", "slot"), "this slot"),
-    "node": (("node",), "this node"),
-    "batch": (("batch",), "GPUs of this batch"),
-    "fleet": (("fleet",), "the whole fleet"),
-}
-"""Groups that need no topology: the columns that name one, and its name in words."""
-
-_DAYS_PER_YEAR: Final = 365.25
-_LEAST_EXPOSURE_DAYS: Final = 1.0  # a rate over less than a GPU-day says nothing
 _WITHOUT_STAY: Final = "null without a stay of known beginning"
 _WITHOUT_PREVIOUS: Final = "null without an ended stay before this one"
 
@@ -60,6 +50,11 @@ class HistorySpec:
             (cage 0 is the lowest); each gives the number itself as a feature.
         repeat_gap: An incident closer than this to the same entity's one before is not counted,
             so that one bad unit with a hundred repeats does not stand for its whole row.
+        decays: Times after which an incident counts 1/e; each gives a decayed count.
+        weeks: Weeks in which incidents of the same day of the week are counted; 0: none. For
+            horizons of about a day.
+        known_after: How long after its start an incident is known to be one, where a rule decides
+            that by what follows.
 
     Raises:
         DataError: No window, a window that is not positive, or an unknown scope.
@@ -70,6 +65,14 @@ class HistorySpec:
     levels: tuple[str, ...] | None = None
     ordinal_levels: tuple[str, ...] = ()
     repeat_gap: timedelta = timedelta(0)
+    decays: tuple[timedelta, ...] = ()
+    weeks: int = 0
+    known_after: timedelta = timedelta(0)
+
+    @property
+    def counting(self) -> CountSpec:
+        """How the incidents of a group are counted."""
+        return CountSpec(windows=self.windows, decays=self.decays, weeks=self.weeks)
 
     def __post_init__(self) -> None:
         if not self.windows or min(self.windows) <= timedelta(0):
@@ -99,13 +102,12 @@ def history_features(spec: HistorySpec, levels: Sequence[str]) -> tuple[Feature,
         levels: Levels that are counted in; see `history_levels`.
 
     Returns:
-        For each scope and level: counts per window, time since the last, and (beside the own
-        history) a rate per GPU-year; then the GPU's own record, its stays, and its place.
+        For each scope and level what `features.history_scopes` counts; then the GPU's own record,
+        its stays, and its place.
     """
     features: list[Feature] = []
-    for scope in _scope_keys(spec, levels):
-        words = SCOPES[scope][1] if scope in SCOPES else f"its {scope}"
-        features += _scope_features(scope, words, spec)
+    for scope in scope_keys(spec.scopes, levels):
+        features += scope_features(scope, spec.counting)
     return (*features, *_OWN_FEATURES, *_STAY_FEATURES, *map(_place_feature, spec.ordinal_levels))
 
 
@@ -120,7 +122,8 @@ def build_history(
     """Computes history, stay and place features for every row of a grid.
 
     Args:
-        grid: Rows with `entity_kind`, `entity_id`, `node`, `slot`, `as_of`.
+        grid: Rows with `entity_kind`, `entity_id`, `node`, `slot`, `as_of`, all of one kind; of
+            nodes, a stay is the time in which any GPU was in the node.
         incidents: core/incidents; those with `start < as_of` count.
         inventory: core/inventory; stays with `valid_from < as_of` count, their end only where
             `valid_to < as_of`. Stays without a known beginning give no age and no exposure.
@@ -133,14 +136,18 @@ def build_history(
     """
     levels = history_levels(topology, spec)
     placed = sorted({*levels, *spec.ordinal_levels})
-    stays = known_stays(inventory)
-    past = past_incidents(incidents, stays, repeat_gap=spec.repeat_gap)
+    is_node = (grid["entity_kind"] == "node").any()
+    stays = known_stays(inventory, entity_kind="node" if is_node else "gpu")
+    past = past_incidents(
+        incidents, stays, repeat_gap=spec.repeat_gap, known_after=spec.known_after
+    )
     rows = with_places(with_batch(grid, stays, at="as_of"), topology, levels=placed, at="as_of")
     past = with_places(past, topology, levels=placed, at="start")
     stays = with_places(stays, topology, levels=placed, at="valid_from")
     columns: dict[str, Floats] = {}
-    for scope, key in _scope_keys(spec, levels).items():
-        columns |= _scope_history(scope, key, rows=rows, past=past, stays=stays, spec=spec)
+    for scope, key in scope_keys(spec.scopes, levels).items():
+        found = scope_history(key, rows=rows, past=past, stays=stays, spec=spec.counting)
+        columns |= {f"{scope}_{name}": values for name, values in found.items()}
     columns |= _own_record(rows, past=past, stays=stays)
     columns |= _stay_record(rows, stays)
     for level in spec.ordinal_levels:
@@ -150,52 +157,6 @@ def build_history(
         pl.Series(feature.name, columns[feature.name], nan_to_null=True).cast(pl.Float32)
         for feature in history_features(spec, levels)
     )
-
-
-def _scope_keys(spec: HistorySpec, levels: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Each scope with the columns that name its groups."""
-    chosen = {scope: key for scope, (key, _) in SCOPES.items() if scope in spec.scopes}
-    return chosen | {level: (place_column(level),) for level in levels}
-
-
-def _scope_features(scope: str, words: str, spec: HistorySpec) -> list[Feature]:
-    unless = "" if scope in ("own", "node", "fleet") else f"; null where the {scope} is not known"
-    features = [
-        Feature(
-            f"{scope}_incident_count_{window_suffix(window)}",
-            "history",
-            "1",
-            window,
-            f"Incidents of {words} in the last {window_suffix(window)}",
-            ("incidents.start",),
-            f"0 without incidents{unless}",
-        )
-        for window in spec.windows
-    ]
-    features.append(
-        Feature(
-            f"{scope}_days_since_incident",
-            "history",
-            "d",
-            None,
-            f"Time since the last incident of {words}",
-            ("incidents.start",),
-            f"null before the first incident{unless}",
-        )
-    )
-    if scope == "own":  # one GPU is one GPU: its rate is its count
-        return features
-    longest = window_suffix(spec.windows[-1])
-    rate = Feature(
-        f"{scope}_incident_rate_{longest}",
-        "history",
-        "1/GPU-year",
-        spec.windows[-1],
-        f"Incidents per GPU-year of {words} in the last {longest}",
-        ("incidents.start", "inventory.valid_from", "inventory.valid_to"),
-        f"null below {_LEAST_EXPOSURE_DAYS:g} GPU-day of exposure in the window{unless}",
-    )
-    return [*features, rate]
 
 
 _OWN_INPUTS: Final = ("incidents.start", "inventory.valid_from")
@@ -249,42 +210,13 @@ def _place_feature(level: str) -> Feature:
     )
 
 
-def _scope_history(
-    scope: str,
-    key: tuple[str, ...],
-    *,
-    rows: pl.DataFrame,
-    past: pl.DataFrame,
-    stays: pl.DataFrame,
-    spec: HistorySpec,
-) -> dict[str, Floats]:
-    """Counts, time since the last incident, and rate of the groups of one scope."""
-    codes, past_codes, stay_codes = group_codes(rows, past, stays, key=key)
-    incidents = EventIndex(past_codes, _micros(past["start"]))
-    exposure = ExposureIndex(stay_codes, stays)
-    before = _micros(rows["as_of"])
-    total = incidents.count(codes, before)
-    found: dict[str, Floats] = {}
-    since = before
-    for window in spec.windows:
-        since = before - window // timedelta(microseconds=1)
-        count = (total - incidents.count(codes, since)).astype(np.float64)
-        found[f"incident_count_{window_suffix(window)}"] = count
-    found["days_since_incident"] = (before - incidents.last_time(codes, before)) / US_PER_DAY
-    exposed = exposure.days(codes, before) - exposure.days(codes, since)
-    years = np.where(exposed >= _LEAST_EXPOSURE_DAYS, exposed, np.nan) / _DAYS_PER_YEAR
-    found[f"incident_rate_{window_suffix(spec.windows[-1])}"] = count / years
-    is_known = codes >= 0
-    return {f"{scope}_{name}": np.where(is_known, v, np.nan) for name, v in found.items()}
-
-
 def _own_record(
     rows: pl.DataFrame, *, past: pl.DataFrame, stays: pl.DataFrame
 ) -> dict[str, Floats]:
     """Incidents of the entity, ever and since its present stay began."""
     codes, past_codes = group_codes(rows, past, key=ENTITY)
-    index = EventIndex(past_codes, _micros(past["start"]))
-    total = index.count(codes, _micros(rows["as_of"])).astype(np.float64)
+    index = EventIndex(past_codes, micros(past["start"]))
+    total = index.count(codes, micros(rows["as_of"])).astype(np.float64)
     since = current_stay(rows, stays)["valid_from"]
     earlier = index.count(codes, since.dt.epoch("us").fill_null(0).to_numpy())
     in_stay = np.where(since.is_null().to_numpy(), np.nan, total - earlier)
@@ -308,7 +240,7 @@ def _stay_record(rows: pl.DataFrame, stays: pl.DataFrame) -> dict[str, Floats]:
         *((span.dt.total_microseconds() / US_PER_DAY).alias(name) for name, span in spans.items()),
     )
     columns = {name: record[name].fill_null(np.nan).to_numpy() for name in record.columns}
-    as_of = _micros(rows["as_of"])
+    as_of = micros(rows["as_of"])
     codes, stay_codes = group_codes(rows, stays, key=ENTITY)
     watched = ExposureIndex(stay_codes, stays).days(codes, as_of)
     columns["watched_days"] = np.where(record["age_days"].is_null().to_numpy(), np.nan, watched)
@@ -316,7 +248,3 @@ def _stay_record(rows: pl.DataFrame, stays: pl.DataFrame) -> dict[str, Floats]:
     count = ExposureIndex(stay_codes, stays).begun(codes, as_of)
     columns["node_stay_count"] = np.where(codes >= 0, count, np.nan)
     return columns
-
-
-def _micros(times: pl.Series) -> Ints:
-    return times.dt.epoch("us").to_numpy().astype(np.int64)

@@ -6,7 +6,7 @@ known strictly before the row's own time.
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, Literal
 
 import polars as pl
 
@@ -14,26 +14,32 @@ from features.contracts import UTC_TIME
 
 ENTITY: Final = ("entity_kind", "entity_id")
 _ALWAYS: Final = datetime(1, 1, 1, tzinfo=UTC)
+_NEVER: Final = datetime(9000, 1, 1, tzinfo=UTC)
 
 
-def known_stays(inventory: pl.DataFrame) -> pl.DataFrame:
-    """Stays of GPUs with a known beginning, in order of GPU and time.
+def known_stays(
+    inventory: pl.DataFrame, *, entity_kind: Literal["gpu", "node"] = "gpu"
+) -> pl.DataFrame:
+    """Stays of GPUs, or nodes, with a known beginning, in order of GPU and time.
 
     Args:
         inventory: core/inventory.
+        entity_kind: A node's stays are the times in which any GPU was in it.
 
     Returns:
-        entity_kind, entity_id, node, slot, batch, fleet, valid_from, valid_to, and of the stay
-        before it `previous_from`, `previous_to`; `earlier` counts those before it, `first_seen`
-        is the first of them.
+        entity_kind, entity_id, node, slot, batch, model, fleet, valid_from, valid_to; of the stay
+        before it `previous_from` and `previous_to`; how many were `earlier`, and `first_seen`.
     """
     entity = "entity_id"
+    begun = inventory.filter(pl.col("valid_from").is_not_null())
+    if entity_kind == "node":
+        slot = pl.lit(None, pl.String).alias("slot")
+        begun = joined_stays(begun.with_columns(pl.col("node").alias("gpu_uuid"), slot))
     return (
-        inventory.filter(pl.col("valid_from").is_not_null())
-        .select(
-            pl.lit("gpu").alias("entity_kind"),
+        begun.select(
+            pl.lit(entity_kind).alias("entity_kind"),
             pl.col("gpu_uuid").alias(entity),
-            *("node", "slot", "batch", "valid_from", "valid_to"),
+            *("node", "slot", "batch", "model", "valid_from", "valid_to"),
             pl.lit("all").alias("fleet"),
         )
         .sort(entity, "valid_from", "node", "slot", "valid_to")
@@ -43,6 +49,33 @@ def known_stays(inventory: pl.DataFrame) -> pl.DataFrame:
             pl.col("valid_from").shift(1).over(entity).alias("previous_from"),
             pl.col("valid_to").shift(1).over(entity).alias("previous_to"),
         )
+    )
+
+
+def joined_stays(stays: pl.DataFrame) -> pl.DataFrame:
+    """Stays of one GPU in one node and slot that touch or overlap, as one.
+
+    Args:
+        stays: core/inventory, with every beginning known.
+
+    Returns:
+        core/inventory, sorted by GPU and time; what else is known of a stay is that of its first.
+    """
+    place = ["gpu_uuid", "node", "slot"]
+    until = pl.col("valid_to").fill_null(pl.lit(_NEVER, UTC_TIME))
+    seen = pl.col("until").cum_max().shift(1).over(place)
+    run = (pl.col("valid_from") > seen).fill_null(value=True).cum_sum().over(place)
+    end = pl.col("until").max()
+    return (
+        stays.sort("gpu_uuid", "valid_from", maintain_order=True)
+        .with_columns(until.alias("until"))
+        .with_columns(run.alias("run"))
+        .group_by(*place, "run", maintain_order=True)
+        .agg(
+            pl.exclude("valid_to", "until").first(),
+            pl.when(end < pl.lit(_NEVER, UTC_TIME)).then(end).alias("valid_to"),
+        )
+        .select(stays.columns)
     )
 
 
@@ -58,7 +91,7 @@ def current_stay(rows: pl.DataFrame, stays: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_batch(rows: pl.DataFrame, stays: pl.DataFrame, *, at: str) -> pl.DataFrame:
-    """Adds batch and fleet, and fills node and slot, from the stay begun before a row's time.
+    """Adds batch, model, fleet, and fills node and slot, from the stay begun before a row's time.
 
     Args:
         rows: entity_kind, entity_id, node, the time, and perhaps slot.
@@ -71,7 +104,7 @@ def with_batch(rows: pl.DataFrame, stays: pl.DataFrame, *, at: str) -> pl.DataFr
     known = stays.select(
         *ENTITY,
         "valid_from",
-        *(pl.col(name).alias(f"stay_{name}") for name in ("node", "slot", "batch")),
+        *(pl.col(name).alias(f"stay_{name}") for name in ("node", "slot", "batch", "model")),
     )
     found = join_last(rows, known, on=(at, "valid_from"), by=ENTITY)
     node = pl.coalesce("node", "stay_node")
@@ -81,13 +114,17 @@ def with_batch(rows: pl.DataFrame, stays: pl.DataFrame, *, at: str) -> pl.DataFr
         *(name for name in rows.columns if name not in ("node", "slot")),
         node.alias("node"),
         pl.coalesce(slot, stay_slot).alias("slot"),
-        pl.col("stay_batch").alias("batch"),
+        *(pl.col(f"stay_{name}").alias(name) for name in ("batch", "model")),
         pl.lit("all").alias("fleet"),
     )
 
 
 def past_incidents(
-    incidents: pl.DataFrame, stays: pl.DataFrame, *, repeat_gap: timedelta
+    incidents: pl.DataFrame,
+    stays: pl.DataFrame,
+    *,
+    repeat_gap: timedelta,
+    known_after: timedelta = timedelta(0),
 ) -> pl.DataFrame:
     """The incidents that count, in order of time, each with the node and batch known by then.
 
@@ -95,9 +132,10 @@ def past_incidents(
         incidents: core/incidents.
         stays: See `known_stays`.
         repeat_gap: An incident closer than this to the entity's one before is left out.
+        known_after: How long after its start an incident is known.
 
     Returns:
-        entity_kind, entity_id, node, slot, batch, fleet, start.
+        entity_kind, entity_id, node, slot, batch, model, fleet, start: when it was known.
     """
     gap = pl.col("start") - pl.col("start").shift(1).over(ENTITY)
     is_node = pl.col("entity_kind") == "node"
@@ -107,6 +145,7 @@ def past_incidents(
         )
         .sort("start", *ENTITY)
         .filter((gap >= repeat_gap).fill_null(value=True))
+        .with_columns(pl.col("start") + known_after)
     )
     return with_batch(counted, stays, at="start")
 

@@ -30,6 +30,10 @@ COALESCE_WITHIN: Final = timedelta(hours=2)
 
 _SHOWN_EVIDENCE: Final = 5
 
+_ROW_REMAP_XIDS: Final = (63, 64)
+"""With one of these an uncorrectable memory error has used up a spare row: the remap takes effect
+with a reset that no job may be near; without them a reset alone is enough (Xid catalogue, 48)."""
+
 
 @dataclass
 class _Case:
@@ -114,8 +118,8 @@ def build_incidents(
     )
     spans = _spans(outages)
     cases = _cases(evidence, spans, coalesce_within=coalesce_within)
-    followers = _followers(events)
-    rows = [_incident(case, followers, catalogue.version) for case in cases]
+    followers, remaps = _followers(events), _remaps(events)
+    rows = [_incident(case, followers, remaps, catalogue) for case in cases]
     found = pl.DataFrame(rows, schema=CORE_INCIDENTS.schema)
     return CORE_INCIDENTS.conform(found.sort("start", "entity_id", "incident_id"))
 
@@ -167,20 +171,39 @@ def _continues(
     return bool(piece["ts"] - last["ts"] <= within)
 
 
-def _followers(events: pl.DataFrame) -> Mapping[str, Sequence[tuple[datetime, int | None]]]:
+_Timeline = Mapping[str, Sequence[tuple[datetime, int | None]]]
+
+
+def _followers(events: pl.DataFrame) -> _Timeline:
     """Secondary Xids that are no fault by themselves, per GPU."""
-    is_follower = (pl.col("role") == "secondary") & pl.col("fault_type").is_null()
+    return _timeline(events.filter(pl.col("role") == "secondary", pl.col("fault_type").is_null()))
+
+
+def _remaps(events: pl.DataFrame) -> _Timeline:
+    """Xids of row remaps, per GPU."""
+    return _timeline(events.filter(pl.col("kind") == "xid", pl.col("code").is_in(_ROW_REMAP_XIDS)))
+
+
+def _timeline(events: pl.DataFrame) -> _Timeline:
     found: dict[str, list[tuple[datetime, int | None]]] = {}
-    rows = events.filter(is_follower & pl.col("gpu_uuid").is_not_null()).sort("ts")
+    rows = events.filter(pl.col("gpu_uuid").is_not_null()).sort("ts")
     for gpu_uuid, ts, code in rows.select("gpu_uuid", "ts", "code").iter_rows():
         found.setdefault(gpu_uuid, []).append((ts, code))
     return found
 
 
+def _codes_near(timeline: Sequence[tuple[datetime, int | None]], ts: datetime) -> set[int]:
+    """Codes within 5 s of a moment."""
+    codes: set[int] = set()
+    for at, code in timeline[bisect_left(timeline, ts - REPEAT_GAP, key=itemgetter(0)) :]:
+        if at > ts + REPEAT_GAP:
+            break
+        codes.update(() if code is None else (code,))
+    return codes
+
+
 def _incident(
-    case: _Case,
-    followers: Mapping[str, Sequence[tuple[datetime, int | None]]],
-    version: str,
+    case: _Case, followers: _Timeline, remaps: _Timeline, catalogue: FaultCatalogue
 ) -> dict[str, object]:
     """The incident row of a case."""
     first = case.pieces[0]
@@ -197,8 +220,22 @@ def _incident(
         "fault_type": best["fault_type"],
         "evidence": _evidence_in_words(case, followers.get(first["entity_id"], ())),
         "detected_by": best["detected_by"],
-        "catalogue_version": version,
+        "catalogue_version": catalogue.version,
+        "needs": _needs(best, remaps.get(first["entity_id"], ()), catalogue),
     }
+
+
+def _needs(
+    best: Mapping[str, Any],
+    remaps: Sequence[tuple[datetime, int | None]],
+    catalogue: FaultCatalogue,
+) -> str | None:
+    """What the fault needs, by the rule that typed it; evidence without a rule says nothing."""
+    if best["rank"] >= len(catalogue.rules):
+        return None
+    needs = catalogue.rules[best["rank"]].needs
+    is_reset = needs == "reset" and best["fault_type"] == "hbm_uncorrectable"
+    return "drain_reset" if is_reset and _codes_near(remaps, best["ts"]) else needs
 
 
 def _evidence_in_words(case: _Case, followers: Sequence[tuple[datetime, int | None]]) -> str:
@@ -208,11 +245,7 @@ def _evidence_in_words(case: _Case, followers: Sequence[tuple[datetime, int | No
         words.append(f"{len(case.pieces) - _SHOWN_EVIDENCE} more")
     codes: set[int] = set()
     for piece in case.pieces[:_SHOWN_EVIDENCE]:
-        first = bisect_left(followers, piece["ts"] - REPEAT_GAP, key=itemgetter(0))
-        for ts, code in followers[first:]:
-            if ts > piece["ts"] + REPEAT_GAP:
-                break
-            codes.update(() if code is None else (code,))
+        codes |= _codes_near(followers, piece["ts"])
     if codes:
         words.append(f"with Xid {', '.join(map(str, sorted(codes)))}")
     return "; ".join(words)

@@ -70,6 +70,7 @@ def build_labels(
     maintenance: pl.DataFrame,
     data_end: datetime,
     spec: LabelSpec,
+    catalogue_version: str | None = None,
 ) -> pl.DataFrame:
     """Labels of every grid row and horizon, with the reason where one is unknown.
 
@@ -85,6 +86,8 @@ def build_labels(
         maintenance: core/maintenance, our own actions included.
         data_end: End of the record, exclusive.
         spec: Lead and horizons.
+        catalogue_version: Fault catalogue that typed the incidents; it is stored with every
+            label, for where there was no incident another catalogue might have seen one.
 
     Returns:
         features/labels, in the order of (as_of, entity_kind, entity_id, horizon_h).
@@ -107,7 +110,8 @@ def build_labels(
         parts.append(_with_watched_until(rows, inventory, kind))
     if not parts:
         return LABELS.empty()
-    return _decide(pl.concat(parts), data_end=data_end, spec=spec)
+    labels = _decide(pl.concat(parts), data_end=data_end, spec=spec)
+    return labels.with_columns(pl.lit(catalogue_version, pl.String).alias("catalogue_version"))
 
 
 def _place_incidents(incidents: pl.DataFrame, inventory: pl.DataFrame) -> pl.DataFrame:

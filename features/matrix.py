@@ -15,6 +15,7 @@ from features.engine.samples import SampleSource
 from features.errors import DataError
 from features.event_features import EventSpec, build_events, event_features
 from features.grid import watched_grid
+from features.history_counters import CounterSpec, build_counters, counter_features
 from features.history_features import (
     HistorySpec,
     build_history,
@@ -22,6 +23,7 @@ from features.history_features import (
     history_levels,
 )
 from features.history_rows import place_column, with_places
+from features.history_states import StateSpec, build_states, state_features
 from features.job_features import JobSpec, build_job_features, job_features
 from features.packing import FrameSamples
 from features.peer_features import peer_group
@@ -36,8 +38,11 @@ from features.telemetry_features import (
 )
 from features.telemetry_spec import TelemetrySpec
 
-Part = Literal["telemetry", "events", "history", "jobs", "repairs"]
+Part = Literal["telemetry", "events", "history", "jobs", "repairs", "counters", "states"]
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
+NODE_PARTS: Final[tuple[Part, ...]] = ("history", "states")
+"""Parts that can be built for nodes too."""
+
 DEFAULT_PARTS: Final[tuple[Part, ...]] = ("telemetry", "events", "history", "jobs")
 
 
@@ -52,6 +57,8 @@ class MatrixSpec:
         history: History, stay and place features.
         jobs: Job features.
         repairs: Repair features; off by default.
+        counters: Features of slow counters; off by default.
+        states: Features of times up and down; off by default.
         catalogue: Groups of events; needed for the part `events`.
     """
 
@@ -61,6 +68,8 @@ class MatrixSpec:
     history: HistorySpec = field(default_factory=HistorySpec)
     jobs: JobSpec = field(default_factory=JobSpec)
     repairs: RepairSpec = field(default_factory=RepairSpec)
+    counters: CounterSpec = field(default_factory=CounterSpec)
+    states: StateSpec = field(default_factory=StateSpec)
     catalogue: FaultCatalogue | None = None
 
     def __post_init__(self) -> None:
@@ -96,6 +105,8 @@ def matrix_features(spec: MatrixSpec, topology: pl.DataFrame) -> tuple[Feature, 
         "history": history_features(spec.history, levels),
         "jobs": job_features(spec.jobs),
         "repairs": repair_features(spec.repairs),
+        "counters": counter_features(spec.counters),
+        "states": state_features(spec.states),
     }
     return tuple(feature for part in PARTS if part in spec.parts for feature in of_part[part])
 
@@ -109,7 +120,7 @@ def build_gpu_matrix(
     threads: int = 1,
     memory: Memory | None = None,
 ) -> pl.DataFrame:
-    """Computes every feature for every row of a grid of GPUs.
+    """Computes every feature for every row of a grid of GPUs, or of nodes with a history alone.
 
     Args:
         tables: Core tables. Telemetry is needed from `telemetry_reach` before the first `as_of`
@@ -127,9 +138,9 @@ def build_gpu_matrix(
         features/gpu_matrix in the order of the grid.
 
     Raises:
-        DataError: The grid holds other entities than GPUs, or a row twice.
+        DataError: The grid holds nodes where a part is of GPUs, or a row twice.
     """
-    _check_grid(grid)
+    _check_grid(grid, parts=spec.parts)
     of_part = {
         "telemetry": lambda: build_telemetry(
             telemetry_rows(tables, grid, spec=spec.telemetry),
@@ -148,6 +159,10 @@ def build_gpu_matrix(
         ),
         "jobs": lambda: build_job_features(grid, tables.jobs, spec=spec.jobs),
         "repairs": lambda: build_repairs(grid, tables, spec=spec.repairs),
+        "counters": lambda: build_counters(grid, tables.counters, spec=spec.counters),
+        "states": lambda: build_states(
+            grid, node_states=tables.node_states, topology=tables.topology, spec=spec.states
+        ),
     }
     parts = [of_part[part]().drop("entity_id", "as_of") for part in PARTS if part in spec.parts]
     names = feature_names(matrix_features(spec, tables.topology))
@@ -206,12 +221,14 @@ def _events(tables: CoreTables, grid: pl.DataFrame, spec: MatrixSpec) -> pl.Data
     return build_events(grid, tables.health_events, catalogue=spec.catalogue, spec=spec.events)
 
 
-def _check_grid(grid: pl.DataFrame) -> None:
+def _check_grid(grid: pl.DataFrame, *, parts: Sequence[Part]) -> None:
     others = grid.filter(pl.col("entity_kind") != "gpu")
-    if not others.is_empty():
+    of_gpus = [part for part in parts if part not in NODE_PARTS]
+    if others.height and (of_gpus or others.height < grid.height):
         raise DataError(
             f"gpu matrix: {others.height} of {grid.height} grid rows are not GPUs, for example "
-            f"{others['entity_id'][0]}. Make the grid with entity_kind gpu."
+            f"{others['entity_id'][0]}. Make the grid with entity_kind gpu, or one of nodes alone "
+            f"with the parts {', '.join(NODE_PARTS)}."
         )
     repeated = grid.filter(pl.struct("entity_id", "as_of").is_duplicated())
     if not repeated.is_empty():

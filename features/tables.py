@@ -33,6 +33,7 @@ from features.vocabulary import (
     CENSORED_BY,
     EVENT_SEVERITIES,
     JOB_CAUSES,
+    OUTCOMES,
 )
 
 _TEXT: Final = pl.String()
@@ -129,6 +130,15 @@ CORE_INVENTORY: Final = TableContract(
     key=("gpu_uuid", "node", "slot", "valid_from", "valid_to"),
 )
 
+CORE_COUNTERS: Final = TableContract(
+    "core/counters",
+    "Slow counters in force: one row per GPU and time in which none of them changed, one Float64 "
+    "column per counter",
+    (Column("gpu_uuid", _TEXT, "GPU identity (UUID or serial)"), *interval_columns()),
+    key=("gpu_uuid", "valid_from"),
+    extra_dtype=_FLOAT,
+)
+
 CORE_TOPOLOGY: Final = TableContract(
     "core/topology",
     "Where a node stands, one row per level (rack, row, cage, switch, pool, ...)",
@@ -175,6 +185,13 @@ LABELS: Final = TableContract(
         Column("fault_type", _TEXT, "Fault type of the first such incident", nullable=True),
         Column("incident_id", _TEXT, "The first such incident", nullable=True),
         Column("censored_by", _TEXT, "Why the label is null", nullable=True, values=CENSORED_BY),
+        Column(
+            "catalogue_version",
+            _TEXT,
+            "Fault catalogue by which it was labelled",
+            nullable=True,
+            is_optional=True,
+        ),
     ),
     key=("entity_kind", "entity_id", "as_of", "horizon_h"),
     partition="day",
@@ -239,6 +256,79 @@ DECISIONS: Final = TableContract(
         Column("is_dry_run", _BOOL, "Whether nothing was really done"),
     ),
     key=("decision_id",),
+)
+
+LIVE_OUTCOMES: Final = TableContract(
+    "monitoring/outcomes",
+    "What became of each alert of the live system, and incidents of nodes without one",
+    (
+        Column("node", _TEXT, "Node"),
+        Column("as_of", UTC_TIME, "Moment of the alert; of a miss, when one was last possible"),
+        Column("horizon_h", _INT, "Horizon", unit="h", minimum=1),
+        Column("model_version", _TEXT, "Model that scored"),
+        Column("outcome", _TEXT, "hit, false_alarm, miss or censored", values=OUTCOMES),
+        Column("score", _FLOAT, "Node score then", nullable=True, minimum=0, maximum=1),
+        Column("lead_h", _FLOAT, "From alert to incident", unit="h", nullable=True, minimum=0),
+        Column("incident_id", _TEXT, "The incident", nullable=True),
+        Column("fault_type", _TEXT, "Fault type of the incident", nullable=True),
+        Column("censored_by", _TEXT, "Why it cannot be told", nullable=True, values=CENSORED_BY),
+    ),
+    key=("node", "as_of", "horizon_h", "model_version"),
+    partition="day",
+    time_column="as_of",
+    is_end_stamped=True,
+)
+
+LIVE_QUALITY: Final = TableContract(
+    "monitoring/live_quality",
+    "Quality of the live system by week, horizon and model version",
+    (
+        Column("week", UTC_TIME, "Monday on which the week of as_of begins"),
+        Column("horizon_h", _INT, "Horizon", unit="h", minimum=1),
+        Column("model_version", _TEXT, "Model that scored"),
+        Column("n_alerts", _LONG, "Alerts with a hit or false alarm", minimum=0),
+        Column("n_hits", _LONG, "Alerts followed by an incident within the horizon", minimum=0),
+        Column("n_false_alarms", _LONG, "Alerts followed by none", minimum=0),
+        Column("n_censored", _LONG, "Alerts whose outcome cannot be told", minimum=0),
+        Column("n_misses", _LONG, "Incidents without an alert in time", minimum=0),
+        Column("n_rows", _LONG, "Scores with a label", minimum=0),
+        Column("precision", _FLOAT, "Hits of alerts", nullable=True, minimum=0, maximum=1),
+        Column("recall", _FLOAT, "Incidents with an alert", nullable=True, minimum=0, maximum=1),
+        Column("mean_score", _FLOAT, "Mean score", nullable=True, minimum=0, maximum=1),
+        Column("observed_rate", _FLOAT, "Share of positives", nullable=True, minimum=0, maximum=1),
+        Column("brier", _FLOAT, "Brier score", nullable=True, minimum=0, maximum=1),
+        Column("median_lead_h", _FLOAT, "Alert to incident", unit="h", nullable=True, minimum=0),
+    ),
+    key=("week", "horizon_h", "model_version"),
+)
+
+DRIFT: Final = TableContract(
+    "monitoring/drift",
+    "Per champion and week: each input and the score against training, and what scores promised",
+    (
+        Column("model_version", _TEXT, "The champion"),
+        Column("horizon_h", _INT, "Horizon", unit="h", minimum=1),
+        Column("week", UTC_TIME, "Monday on which the week begins"),
+        Column("kind", _TEXT, "What is compared", values=("feature", "score", "calibration")),
+        Column("name", _TEXT, "Feature; score; or calibration"),
+        Column("group", _TEXT, "Inputs it is made from: what fails together"),
+        Column("is_alarm", _BOOL, "Whether someone should look"),
+        Column("psi", _FLOAT, "Population stability index", nullable=True, minimum=0),
+        Column("psi_limit", _FLOAT, "What it must reach", nullable=True, minimum=0),
+        Column("n_rows", _LONG, "Rows: one per GPU; calibration: one per horizon", minimum=0),
+        Column("null_share", _FLOAT, "Nulls", nullable=True, minimum=0, maximum=1),
+        Column(
+            "training_null_share", _FLOAT, "Nulls in training", nullable=True, minimum=0, maximum=1
+        ),
+        Column("median", _FLOAT, "Median", nullable=True),
+        Column("training_median", _FLOAT, "Median in training", nullable=True),
+        Column("expected", _FLOAT, "Incidents the scores expected", nullable=True, minimum=0),
+        Column("observed", _LONG, "Incidents that came", nullable=True, minimum=0),
+        Column("ratio_low", _FLOAT, "Observed / expected, low end", nullable=True, minimum=0),
+        Column("ratio_high", _FLOAT, "Observed / expected, high end", nullable=True, minimum=0),
+        Column("sentence", _TEXT, "The comparison in words"),
+    ),
+    key=("model_version", "week", "kind", "name"),
 )
 
 CORE_TRAINING_METRICS: Final = TableContract(
@@ -310,6 +400,7 @@ TABLES: Final[tuple[TableContract, ...]] = (
     CORE_JOBS,
     CORE_NODE_STATES,
     CORE_INVENTORY,
+    CORE_COUNTERS,
     CORE_TOPOLOGY,
     CORE_MAINTENANCE,
     CORE_INCIDENTS,
@@ -320,6 +411,9 @@ TABLES: Final[tuple[TableContract, ...]] = (
     GPU_SCORES,
     NODE_SCORES,
     DECISIONS,
+    LIVE_OUTCOMES,
+    LIVE_QUALITY,
+    DRIFT,
     QUARANTINE,
     READS,
 )

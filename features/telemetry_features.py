@@ -29,6 +29,7 @@ from features.engine.ring import BucketStore
 from features.engine.rows import codes_of, tick_rows, window_rows
 from features.engine.samples import SampleSource
 from features.errors import DataError
+from features.peer_contrasts import Contrast, node_contrasts, with_contrasts
 from features.peer_features import (
     peer_features,
     peer_group,
@@ -82,7 +83,8 @@ def telemetry_features(spec: TelemetrySpec) -> tuple[Feature, ...]:
     peers = (
         peer_features(_peers(spec), window=spec.peer_window, by=by) for by in peer_groups(spec)
     )
-    return (*planned, *itertools.chain.from_iterable(peers))
+    contrasts = tuple(one.feature for one in _contrasts(spec))
+    return (*planned, *itertools.chain.from_iterable(peers), *contrasts)
 
 
 def peer_groups(spec: TelemetrySpec) -> tuple[str, ...]:
@@ -103,8 +105,8 @@ def telemetry_plan(spec: TelemetrySpec, *, bucket: timedelta) -> EnginePlan:
     wanted = [plan.wanted for plan in _plan(spec)]
     derived = [Derived(name, "clock_event_reasons", bits) for name, bits in _REASON_BITS.items()]
     counters = [counter for counter in spec.counters if counter in spec.known_metrics]
-    compared = _compared(spec, wanted).values()
-    more = [one for one in compared if one not in wanted]
+    compared = [*_compared(spec, wanted).values(), *_contrasted(spec)]
+    more = [one for one in dict.fromkeys(compared) if one not in wanted]
     return plan_engine([*wanted, *more], bucket=bucket, derived=derived, counters=counters)
 
 
@@ -197,6 +199,7 @@ def with_telemetry_names(
     )
     for by in groups:
         compared = with_peer_scores(compared, _peers(spec), window=spec.peer_window, by=by)
+    compared = with_contrasts(compared, _contrasts(spec))
     return compared.select(
         "entity_id",
         "as_of",
@@ -208,6 +211,7 @@ def _bucket(spec: TelemetrySpec, as_of: pl.Series) -> timedelta:
     """The longest bucket that every window and every moment is a whole number of."""
     us = timedelta(microseconds=1)
     windows = [plan.wanted.window // us for plan in _plan(spec)] + [spec.peer_window // us]
+    windows += [window // us for window in spec.contrast_windows]
     length = math.gcd(*windows, *as_of.dt.epoch("us").unique().to_list()) * us
     if length % _MIN_BUCKET:
         raise DataError(
@@ -219,6 +223,26 @@ def _bucket(spec: TelemetrySpec, as_of: pl.Series) -> timedelta:
 
 def _peers(spec: TelemetrySpec) -> tuple[str, ...]:
     return tuple(gauge for gauge in spec.peer_gauges if gauge in spec.known_metrics)
+
+
+def _contrasts(spec: TelemetrySpec) -> tuple[Contrast, ...]:
+    """The contrasts, their parts under the names that other uses of the same statistics have."""
+    wanted = [plan.wanted for plan in _plan(spec)]
+    pool = [*wanted, *_compared(spec, wanted).values()]
+
+    def shared(part: Wanted) -> Wanted:
+        return next((one for one in pool if replace(one, name=part.name) == part), part)
+
+    found = node_contrasts(spec.contrast_windows, frozenset(spec.known_metrics))
+    return tuple(
+        replace(one, parts=tuple((shared(part), weight) for part, weight in one.parts))
+        for one in found
+    )
+
+
+def _contrasted(spec: TelemetrySpec) -> list[Wanted]:
+    """The statistics that contrasts are made of."""
+    return [part for one in _contrasts(spec) for part, _ in one.parts]
 
 
 def _compared(spec: TelemetrySpec, wanted: Sequence[Wanted]) -> dict[str, Wanted]:

@@ -30,6 +30,8 @@ class TelemetrySpec:
         sample_every: Time between samples when none is lost.
         peer_gauges: Gauges compared with the node's other GPUs.
         peer_window: Window of the means that are compared.
+        contrast_windows: Windows of heat beyond power and of swings of power, compared with the
+            node's other GPUs; shortest first.
         peer_levels: Levels of the topology, such as rack, whose places' GPUs are compared too. A
             place should hold a few hundred GPUs at most: a row needs the samples of all of them.
         known_metrics: Metrics the site has at all; features of others are left out.
@@ -69,6 +71,7 @@ class TelemetrySpec:
     sample_every: timedelta = timedelta(minutes=5)
     peer_gauges: tuple[str, ...] = ("gpu_temp_c", "memory_temp_c", "power_w", "sm_clock_mhz")
     peer_window: timedelta = _H
+    contrast_windows: tuple[timedelta, ...] = (_H, 6 * _H, 24 * _H)
     peer_levels: tuple[str, ...] = ()
     known_metrics: tuple[str, ...] = tuple(metric.column for metric in METRICS)
 

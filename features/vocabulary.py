@@ -40,6 +40,9 @@ CENSORED_BY: Final = (
 
 SCORE_STATUSES: Final = ("ok", "prior", "unknown")
 
+OUTCOMES: Final = ("hit", "false_alarm", "miss", "censored")
+"""What became of an alert (hit, false alarm, not to be told), or of an incident without one."""
+
 TRAINED_ON: Final = ("synthetic", "real")
 
 ACTIONS: Final = (

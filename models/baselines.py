@@ -30,6 +30,9 @@ MAX_LOGISTIC_NEGATIVES = 10_000
 
 LOGISTIC_ITERATIONS = 200
 
+_NODE_STEP = 10_000.0
+"""One incident of the GPU outranks any number of its node's."""
+
 
 @dataclass(frozen=True)
 class Baseline:
@@ -107,6 +110,7 @@ def all_baselines(
         Baseline("base rate", "probability", _constant(rate, rows), "share of positives in train"),
         static_rules(rows, features=features),
         history_count(rows, features=features),
+        history_rank(rows, features=features),
         last_xid(rows, features=features),
         logistic_regression(known, rows, features=features),
         Baseline("always", "rank", _constant(1.0, rows), "an alert on every row"),
@@ -141,6 +145,29 @@ def history_count(rows: pl.DataFrame, *, features: Sequence[Feature]) -> Baselin
         return Baseline("history count", "rank", None, "no column own_incident_count")
     scores = rows[longest].cast(pl.Float64).fill_null(0.0)
     return Baseline("history count", "rank", scores, by_name[longest].meaning)
+
+
+def history_rank(rows: pl.DataFrame, *, features: Sequence[Feature]) -> Baseline:
+    """Ranks by who has failed before: the GPU itself, then its node, then how long ago.
+
+    What HeaRank and Meta's search for lemon nodes do without a model: the past of the machine is
+    its rank.
+    """
+    names = {feature.name: feature for feature in features if feature.family == "history"}
+    own = longest_history(tuple(names))
+    of_node = [name for name in names if name.startswith("node_incident_count_")]
+    if own is None or not of_node:
+        return Baseline("history rank", "rank", None, "no column node_incident_count")
+    node = max(of_node, key=lambda name: names[name].window or timedelta(0))
+    scores = pl.col(own).fill_null(0.0) * _NODE_STEP + pl.col(node).fill_null(0.0)
+    if "own_days_since_incident" in names:
+        scores += 1.0 / (2.0 + pl.col("own_days_since_incident").fill_null(1e9))
+    return Baseline(
+        "history rank",
+        "rank",
+        rows.select(scores.cast(pl.Float64).alias("score")).to_series(),
+        f"{names[own].meaning}; at a tie {names[node].meaning.lower()}; then the latest",
+    )
 
 
 def last_xid(rows: pl.DataFrame, *, features: Sequence[Feature]) -> Baseline:

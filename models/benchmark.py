@@ -1,137 +1,59 @@
-"""Rolling-origin benchmark of the failure score on a real history: origins, populations, baselines.
+"""Rolling-origin benchmark of the failure score on a real history: trained, tested, held against.
 
-It works on core tables with the product's own labels, features and trainer; where the tables come
-from, and how results are shown, is in `pipelines.benchmark`.
+What is asked is in `models.benchmark_protocol`, the rows are made in `models.benchmark_rows`; where
+tables come from, and how results are shown, is in `pipelines`.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
 import polars as pl
 
-from features.core_tables import CoreTables
 from features.errors import DataError
-from features.grid import as_of_times, watched_grid
-from features.history_features import HistorySpec
-from features.history_rows import place_column, with_places
-from features.labels import LabelSpec, build_labels
-from features.matrix import MatrixSpec, build_gpu_matrix, matrix_features
 from features.registry import Feature, feature_names
-from models.baselines import all_baselines
-from models.benchmark_result import MODEL, BenchmarkResult, BenchmarkRow, Population, WindowResult
-from models.evaluation import Bootstrap, Estimate, RowMetrics, compare, row_metrics, top_unit
-from models.ranking_metrics import auc
-from models.specs import Task, TrainSpec
+from models.benchmark_protocol import BenchmarkProtocol
+from models.benchmark_result import (
+    MODEL,
+    BenchmarkResult,
+    BenchmarkRow,
+    Gain,
+    Population,
+    WindowResult,
+)
+from models.benchmark_rows import shuffled_labels
+from models.benchmark_scorers import (
+    LEFT,
+    baseline_scores,
+    fit,
+    rival_scores,
+    varying,
+    with_leavers,
+)
+from models.evaluation import (
+    TOP_SHARE,
+    Bootstrap,
+    Estimate,
+    RowMetrics,
+    compare,
+    row_metrics,
+    top_unit,
+)
+from models.failure_model import FailureModel
+from models.ranking_metrics import FloatArray, RankedRows, auc, average_precision, precision_at_top
 from models.splits import TimeSplit, split_by_time, without_shared_entities
-from models.training import TooFewIncidentsError, train, training_rows
+from models.training import TooFewIncidentsError
 
-LEAVERS_TRAINED: Final = "model, also in training"
-_INSTANT: Final = timedelta(microseconds=1)
-_WITH_BASELINES: Final = frozenset({"all", "old batch", "old, no earlier incident"})
-_NO_SKILL: Final = frozenset({"always", "never", "oracle"})
 _FOLDS: Final = 2
-
-
-@dataclass(frozen=True, kw_only=True)
-class BenchmarkProtocol:
-    """What is predicted, when models are trained and tested, and with what.
-
-    Attributes:
-        name: Name of the benchmark.
-        first_as_of: First snapshot of the fleet.
-        every: Time between snapshots.
-        data_end: End of the record: snapshots whose horizon passes it are not taken.
-        lead: Minimum lead L.
-        horizon_h: Horizon H, hours.
-        origins: Times S: a model is trained on rows with `as_of + L + H <= S`.
-        test: Rows with `S <= as_of < S + test` are scored.
-        old_before: GPUs first seen before this are the old batch.
-        place_level: Level of the topology whose past rate is the baseline "place".
-        history: History features.
-        train: Training; chosen on origins whose tests end before the first of `origins`.
-        bootstrap: How the model's intervals are made.
-    """
-
-    name: str
-    first_as_of: datetime
-    every: timedelta
-    data_end: datetime
-    lead: timedelta
-    horizon_h: int
-    origins: tuple[datetime, ...]
-    test: timedelta
-    old_before: datetime
-    place_level: str
-    history: HistorySpec
-    train: TrainSpec
-    bootstrap: Bootstrap = field(default_factory=Bootstrap)
-
-    @property
-    def task(self) -> Task:
-        """The task of the models."""
-        return Task(horizon_h=self.horizon_h, lead=self.lead, trained_on="real")
-
-    @property
-    def features(self) -> MatrixSpec:
-        """The product's feature matrix, of a site that has a history alone."""
-        return MatrixSpec(parts=("history",), history=self.history)
-
-
-def benchmark_rows(
-    tables: CoreTables, protocol: BenchmarkProtocol
-) -> tuple[pl.DataFrame, tuple[Feature, ...]]:
-    """The labelled feature matrix of all snapshots.
-
-    Args:
-        tables: Core tables of the site.
-        protocol: Snapshots, label and features.
-
-    Returns:
-        The matrix with `label`, `fault_type`, `incident_id`, `censored_by`, and, for
-        populations and baselines only, `first_seen`, `n_incidents` (of the whole record) and
-        `place`; and the features.
-    """
-    # A snapshot whose horizon passes the end would keep its failures and lose the rest.
-    last = protocol.data_end - protocol.task.embargo
-    as_ofs = as_of_times(protocol.first_as_of, last + _INSTANT, every=protocol.every)
-    grid = watched_grid(tables.inventory, as_ofs)
-    labels = build_labels(
-        grid,
-        incidents=tables.incidents,
-        inventory=tables.inventory,
-        maintenance=tables.maintenance,
-        data_end=protocol.data_end,
-        spec=LabelSpec(protocol.lead, (protocol.horizon_h,)),
-    )
-    matrix = build_gpu_matrix(tables, grid, spec=protocol.features)
-    rows = training_rows(matrix, labels, horizon_h=protocol.horizon_h)
-    gpu = pl.col("gpu_uuid").alias("entity_id")
-    first_seen = tables.inventory.group_by(gpu).agg(first_seen=pl.col("valid_from").min())
-    incidents = tables.incidents.group_by("entity_id").agg(n_incidents=pl.len())
-    for known in (first_seen, incidents):
-        rows = rows.join(known, on="entity_id", how="left", maintain_order="left")
-    level = protocol.place_level
-    rows = with_places(rows, tables.topology, levels=(level,), at="as_of")
-    rows = rows.rename({place_column(level): "place"})
-    return rows, matrix_features(protocol.features, tables.topology)
-
-
-def shuffled_labels(rows: pl.DataFrame, *, seed: int) -> pl.DataFrame:
-    """The rows with labels dealt anew among those of the same moment.
-
-    What a model learns from them is chance, and it must not rank the others: within a moment an
-    AUC off 0.5 means that the set-up itself leaks. Over several moments it may be off by 0.02, for
-    each moment keeps its share of positives and a model can tell moments apart.
-
-    Args:
-        rows: See `benchmark_rows`.
-        seed: Seed.
-    """
-    dealt = ["label", "fault_type", "incident_id", "censored_by"]
-    order = pl.int_range(pl.len()).shuffle(seed=seed)
-    return rows.with_columns(pl.col(dealt).gather(order).over("as_of"))
+_DEALT_SEED: Final = 1
+_LEAVERS: Final[dict[Population, Population]] = {
+    "all": "leavers count as negatives",
+    "old batch": "leavers negative, old batch",
+    "old, no earlier incident": "leavers negative, old, no earlier incident",
+}
+"""Populations that rivals and baselines are judged on too, and what each is called in the reading
+in which who left unharmed did not fail."""
 
 
 def run_protocol(
@@ -140,7 +62,7 @@ def run_protocol(
     """Trains and tests at every origin.
 
     Args:
-        rows: See `benchmark_rows`.
+        rows: See `models.benchmark_rows.benchmark_rows`.
         features: Features of the rows.
         protocol: Origins, training and populations.
 
@@ -178,47 +100,46 @@ def _window(
             f"{origin:%Y-%m-%d}. The record ends {protocol.data_end:%Y-%m-%d}: give an earlier "
             f"origin."
         )
-    names = feature_names(features)
-    model = train(split.train, feature_names=names, task=protocol.task, spec=protocol.train)
-    baselines, unavailable = _baselines(split.train, split.test, features)
+    used = varying(split.train, features)
+    names = feature_names(used)
+    model = _fit(split.train, names, protocol)
+    others, unavailable = baseline_scores(split.train, split.test, used, protocol)
+    rivals = _rivals(split, used, protocol)
     scored = split.test.with_columns(
         pl.Series(_score_of(MODEL), model.raw_scores(split.test)),
-        *(values.alias(_score_of(scorer)) for scorer, values in baselines.items()),
+        *(scores.alias(_score_of(name)) for name, scores in {**rivals, **others}.items()),
     )
     units = _top_units(scored)
     judged: list[BenchmarkRow] = []
     for population, part in _populations(scored, units=units, protocol=protocol):
-        judged.append(BenchmarkRow(population, MODEL, _judge(part, MODEL, protocol)))
-        if population in _WITH_BASELINES:
-            judged += _judged_baselines(population, part, list(baselines), protocol)
+        against = [*rivals, *others] if population in _LEAVERS else []
+        # Paired resamples cost more than training: where they say little they are left out.
+        paired = [*rivals, *(others if population == "all" else ())]
+        judged += _judged(population, part, against, paired=paired, protocol=protocol)
     judged += _judged_unseen(split, names, protocol)
-    judged += _judged_leavers(split, scored, names, protocol)
+    judged += _judged_leavers(split, used, protocol)
+    judged += _judged_dealt(split, names, protocol)
     return WindowResult(
         origin,
+        len(names),
         model.n_rows,
         model.n_positive,
         units,
         tuple(judged),
         unavailable,
-        _fault_type_auc(split.train, split.test, names, protocol),
+        _fault_type_auc(split, names, protocol),
     )
 
 
-def _baselines(
-    train_rows: pl.DataFrame, test: pl.DataFrame, features: tuple[Feature, ...]
-) -> tuple[dict[str, pl.Series], tuple[str, ...]]:
-    """Scores of what needs no model: age, place, and the baselines of every evaluation."""
-    known = train_rows.filter(pl.col("label").is_not_null())
-    rate = known.group_by("place").agg(pl.col("label").mean().alias("rate"))
-    place = test.select("place").join(rate, on="place", how="left", maintain_order="left")["rate"]
-    found = {"age": test["age_days"].fill_null(0.0), "place": place.fill_null(0.0)}
-    unavailable = []
-    for baseline in all_baselines(train_rows, test, features=features):
-        if baseline.scores is None:
-            unavailable.append(f"{baseline.name}: {baseline.note}")
-        elif baseline.name not in _NO_SKILL:
-            found[baseline.name] = baseline.scores
-    return found, tuple(unavailable)
+def _rivals(
+    split: TimeSplit, used: tuple[Feature, ...], protocol: BenchmarkProtocol
+) -> dict[str, pl.Series]:
+    """Scores of the test rows by the rivals that have enough to learn from."""
+    found = {
+        rival.name: rival_scores(rival, split.train, split.test, used, protocol)
+        for rival in protocol.rivals
+    }
+    return {name: scores for name, scores in found.items() if scores is not None}
 
 
 def _top_units(test: pl.DataFrame) -> tuple[str, ...]:
@@ -232,32 +153,49 @@ def _populations(
     scored: pl.DataFrame, *, units: tuple[str, ...], protocol: BenchmarkProtocol
 ) -> Iterator[tuple[Population, pl.DataFrame]]:
     """The rows of each population that the model itself is judged on."""
-    is_old = pl.col("first_seen") < protocol.old_before
     yield "all", scored
-    yield "old batch", scored.filter(is_old)
-    yield "old, no earlier incident", scored.filter(is_old, pl.col("own_incident_count") == 0)
+    if protocol.old_before is not None:
+        old = scored.filter(pl.col("first_seen") < protocol.old_before)
+        yield "old batch", old
+        yield "old, no earlier incident", old.filter(pl.col("own_incident_count") == 0)
     yield "without the top units", scored.filter(~pl.col("entity_id").is_in(units))
 
 
-def _judged_baselines(
-    population: Population, part: pl.DataFrame, names: list[str], protocol: BenchmarkProtocol
+def _judged(
+    population: Population,
+    part: pl.DataFrame,
+    others: Sequence[str],
+    *,
+    paired: Sequence[str],
+    protocol: BenchmarkProtocol,
 ) -> list[BenchmarkRow]:
-    """Each baseline on a population, with what the model gains on it."""
+    """The model on a population, and the others; of the paired, what the model has more."""
+    judged = [BenchmarkRow(population, MODEL, _judge(part, MODEL, protocol))]
     once = Bootstrap(resamples=0)
-    judged = []
-    for name in names:
-        gain = None
-        if population == "all":
-            gain = compare(
-                part,
-                score=_score_of(MODEL),
-                other=_score_of(name),
-                statistic=auc,
-                bootstrap=protocol.bootstrap,
-            )
+    for name in others:
         metrics = row_metrics(part, score=_score_of(name), kind="rank", bootstrap=once)
+        gain = _gain(part, name, protocol) if name in paired else None
         judged.append(BenchmarkRow(population, name, metrics, gain))
     return judged
+
+
+def _gain(part: pl.DataFrame, other: str, protocol: BenchmarkProtocol) -> Gain:
+    """What the model has more than another scorer, with paired intervals."""
+    differences = (
+        compare(
+            part,
+            score=_score_of(MODEL),
+            other=_score_of(other),
+            statistic=statistic,
+            bootstrap=protocol.bootstrap,
+        )
+        for statistic in (auc, average_precision, _precision_at_top)
+    )
+    return Gain(*differences)
+
+
+def _precision_at_top(ranked: RankedRows, weights: FloatArray) -> FloatArray:
+    return precision_at_top(ranked, weights, share=TOP_SHARE)
 
 
 def _judged_unseen(
@@ -271,7 +209,7 @@ def _judged_unseen(
     for fold in range(_FOLDS):
         apart = without_shared_entities(split, n_folds=_FOLDS, test_fold=fold)
         try:
-            model = train(apart.train, feature_names=names, task=protocol.task, spec=protocol.train)
+            model = _fit(apart.train, names, protocol)
         except TooFewIncidentsError:
             return []
         score = pl.Series(_score_of(MODEL), model.raw_scores(apart.test))
@@ -280,28 +218,50 @@ def _judged_unseen(
 
 
 def _judged_leavers(
-    split: TimeSplit, scored: pl.DataFrame, names: tuple[str, ...], protocol: BenchmarkProtocol
+    split: TimeSplit, used: tuple[Feature, ...], protocol: BenchmarkProtocol
 ) -> list[BenchmarkRow]:
-    """The reading in which an entity that left unharmed did not fail: in test, and in both.
+    """Model and rivals in the reading in which who left unharmed did not fail.
 
-    The product's label is null there, for nobody saw how it would have gone on; other work on
-    the same record counts these rows as negatives.
+    They are trained anew on it, and tested on it. Nothing where nobody left.
     """
-    has_left = pl.col("censored_by") == "not_watched"
-    label = pl.when(has_left).then(pl.lit(0, pl.Int8)).otherwise("label").alias("label")
-    model = train(
-        split.train.with_columns(label),
-        feature_names=names,
-        task=protocol.task,
-        spec=protocol.train,
+    if not any((part["censored_by"] == LEFT).any() for part in (split.train, split.test)):
+        return []
+    split = replace(split, train=with_leavers(split.train), test=with_leavers(split.test))
+    names = feature_names(used)
+    model = _fit(split.train, names, protocol)
+    rivals = _rivals(split, used, protocol)
+    scored = split.test.with_columns(
+        pl.Series(_score_of(MODEL), model.raw_scores(split.test)),
+        *(scores.alias(_score_of(name)) for name, scores in rivals.items()),
     )
-    both = scored.with_columns(
-        label, pl.Series(_score_of(LEAVERS_TRAINED), model.raw_scores(scored))
+    judged: list[BenchmarkRow] = []
+    for population, part in _populations(scored, units=(), protocol=protocol):
+        if population in _LEAVERS:
+            named = _LEAVERS[population]
+            judged += _judged(named, part, [*rivals], paired=[*rivals], protocol=protocol)
+    return judged
+
+
+def _judged_dealt(
+    split: TimeSplit, names: tuple[str, ...], protocol: BenchmarkProtocol
+) -> list[BenchmarkRow]:
+    """The control: with labels dealt anew, in training and in test, nothing can be ranked.
+
+    Each moment keeps its share of positives, and a model can tell moments apart: so ranks within
+    the moment are judged, and an AUC off 0.5 means that the set-up itself leaks.
+    """
+    learned, test = (shuffled_labels(p, seed=_DEALT_SEED) for p in (split.train, split.test))
+    model = _fit(learned, names, protocol)
+    test = test.filter(pl.col("label").is_not_null())
+    score = pl.col("score").rank() / (pl.len() + 1)
+    scored = test.with_columns(pl.Series("score", model.raw_scores(test))).with_columns(
+        score.over("as_of").alias(_score_of(MODEL))
     )
-    return [
-        BenchmarkRow("leavers count as negatives", scorer, _judge(both, scorer, protocol))
-        for scorer in (MODEL, LEAVERS_TRAINED)
-    ]
+    return [BenchmarkRow("labels dealt anew", MODEL, _judge(scored, MODEL, protocol))]
+
+
+def _fit(rows: pl.DataFrame, names: tuple[str, ...], protocol: BenchmarkProtocol) -> FailureModel:
+    return fit(rows, names, task=protocol.task, specs=protocol.train)
 
 
 def _judge(part: pl.DataFrame, scorer: str, protocol: BenchmarkProtocol) -> RowMetrics:
@@ -313,16 +273,13 @@ def _score_of(scorer: str) -> str:
 
 
 def _fault_type_auc(
-    train_rows: pl.DataFrame,
-    test: pl.DataFrame,
-    names: tuple[str, ...],
-    protocol: BenchmarkProtocol,
+    split: TimeSplit, names: tuple[str, ...], protocol: BenchmarkProtocol
 ) -> Estimate:
     """Can the two most frequent fault types be told apart before the onset?
 
     Not defined where only one is known, or too few of one to learn from.
     """
-    failing = train_rows.filter(pl.col("label") == 1)
+    failing = split.train.filter(pl.col("label") == 1)
     counts = failing["fault_type"].value_counts(sort=True)
     if counts.height < 2:
         return Estimate(None, None, None)
@@ -331,11 +288,11 @@ def _fault_type_auc(
         (pl.col("fault_type") == one).cast(pl.Int8)
     )
     typed = failing.with_columns(is_one.alias("label"))
-    rest = test.filter(pl.col("label") == 1).with_columns(is_one.alias("label"))
+    rest = split.test.filter(pl.col("label") == 1).with_columns(is_one.alias("label"))
     # Both types are as rare: thinning one of them out would only lose rows.
-    spec = replace(protocol.train, negative_share=1.0)
+    specs = tuple(replace(spec, negative_share=1.0) for spec in protocol.train)
     try:
-        model = train(typed, feature_names=names, task=protocol.task, spec=spec)
+        model = _fit(typed, names, replace(protocol, train=specs))
     except TooFewIncidentsError:
         return Estimate(None, None, None)
     scored = rest.with_columns(pl.Series("score", model.raw_scores(rest)))

@@ -1,6 +1,6 @@
 """What a benchmark found: per origin, population and scorer the metrics, as plain values.
 
-How it is found is in `models.benchmark`; how it is shown, in `pipelines.benchmark`.
+How it is found is in `models.benchmark`; how it is shown, in `pipelines.benchmark_text`.
 """
 
 from dataclasses import asdict, dataclass
@@ -19,7 +19,25 @@ Population = Literal[
     "without the top units",
     "unseen entities",
     "leavers count as negatives",
+    "leavers negative, old batch",
+    "leavers negative, old, no earlier incident",
+    "labels dealt anew",
 ]
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What the model has more than another scorer, on the same rows and resamples.
+
+    Attributes:
+        auc: In AUC.
+        average_precision: In average precision.
+        precision_top_1pct: In precision in the top 1 %.
+    """
+
+    auc: Estimate
+    average_precision: Estimate
+    precision_top_1pct: Estimate
 
 
 @dataclass(frozen=True)
@@ -28,15 +46,15 @@ class BenchmarkRow:
 
     Attributes:
         population: Rows that are judged.
-        scorer: The model or a baseline.
+        scorer: The model, a rival or a baseline.
         metrics: How it ranks them.
-        gain: The model's AUC less the baseline's, on the same resamples; None for models.
+        gain: What the model has more; None for the model itself, and where it is not made.
     """
 
     population: Population
     scorer: str
     metrics: RowMetrics
-    gain: Estimate | None = None
+    gain: Gain | None = None
 
 
 @dataclass(frozen=True)
@@ -45,6 +63,7 @@ class WindowResult:
 
     Attributes:
         origin: S.
+        n_features: Features that vary in the training rows.
         n_train: Labelled training rows.
         n_train_positive: Positive ones.
         top_units: The entities with the most positive test rows and with the most incidents.
@@ -55,6 +74,7 @@ class WindowResult:
     """
 
     origin: datetime
+    n_features: int
     n_train: int
     n_train_positive: int
     top_units: tuple[str, ...]
@@ -62,16 +82,24 @@ class WindowResult:
     unavailable: tuple[str, ...]
     fault_types: Estimate
 
+    def row(self, population: Population = "all", scorer: str = MODEL) -> BenchmarkRow:
+        """One scorer on one population.
+
+        Raises:
+            DataError: There is none.
+        """
+        for row in self.rows:
+            if (row.population, row.scorer) == (population, scorer):
+                return row
+        raise DataError(f"benchmark at {self.origin:%Y-%m-%d}: no {scorer!r} on {population!r}.")
+
     def metrics(self, population: Population = "all", scorer: str = MODEL) -> RowMetrics:
         """The metrics of one scorer on one population.
 
         Raises:
             DataError: There are none.
         """
-        for row in self.rows:
-            if (row.population, row.scorer) == (population, scorer):
-                return row.metrics
-        raise DataError(f"benchmark at {self.origin:%Y-%m-%d}: no {scorer!r} on {population!r}.")
+        return self.row(population, scorer).metrics
 
 
 @dataclass(frozen=True)
@@ -80,8 +108,8 @@ class BenchmarkResult:
 
     Attributes:
         name: Its name.
-        n_features: Features of the model.
-        n_incidents: Incidents in the record.
+        n_features: Features of the matrix.
+        n_incidents: Incidents in the labels.
         windows: One per origin.
         seconds: Run time.
     """

@@ -16,6 +16,7 @@ import polars as pl
 from features.errors import DataError
 from features.registry import Feature, matrix_columns
 from models.calibration import Calibration
+from models.drift import DriftReference
 from models.failure_model import FailureModel, check_feature_order
 from models.fault_types import FaultTypeModel
 from models.node_scores import NodeCombination
@@ -37,6 +38,7 @@ class ModelBundle:
         fault_types: Forecast of the fault type.
         nodes: How GPU scores become node scores.
         policies: Warning policy by entity kind, threshold included.
+        drift: Distributions that later weeks are held against; None: not fixed.
         card: Model card; see `models.card`.
     """
 
@@ -46,6 +48,7 @@ class ModelBundle:
     fault_types: FaultTypeModel | None = None
     nodes: NodeCombination | None = None
     policies: Mapping[str, WarningPolicy] = field(default_factory=dict)
+    drift: DriftReference | None = None
     card: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -100,6 +103,8 @@ class ModelBundle:
         }
         for position, booster in enumerate(model.boosters):
             documents[f"booster_{position}.txt"] = booster.model_to_string()
+        if self.drift is not None:
+            documents["drift.json"] = _json(self.drift.to_dict())
         if self.nodes is not None:
             documents["nodes.json"] = _json(self.nodes.to_dict())
         if self.fault_types is not None:
@@ -112,10 +117,15 @@ class ModelBundle:
     @property
     def fingerprint(self) -> str:
         """Hash of all documents: two bundles that score and read alike share it."""
-        digest = sha256()
-        for name, text in sorted(self.to_documents().items()):
-            digest.update(f"{name}\0{text}\0".encode())
-        return digest.hexdigest()
+        return fingerprint_of(self.to_documents())
+
+
+def fingerprint_of(documents: Mapping[str, str]) -> str:
+    """Hash of documents as they are: a later release that writes more still knows old ones."""
+    digest = sha256()
+    for name, text in sorted(documents.items()):
+        digest.update(f"{name}\0{text}\0".encode())
+    return digest.hexdigest()
 
 
 def model_name(task: Task) -> str:
@@ -155,6 +165,7 @@ def bundle_from_documents(documents: Mapping[str, str]) -> ModelBundle:
     for booster in boosters:
         check_feature_order(booster, names)
     nodes = _load(documents, "nodes.json") if "nodes.json" in documents else None
+    drift = _load(documents, "drift.json") if "drift.json" in documents else None
     return ModelBundle(
         model=_model(facts, documents, names=names, boosters=boosters),
         features=features,
@@ -165,6 +176,7 @@ def bundle_from_documents(documents: Mapping[str, str]) -> ModelBundle:
             kind: WarningPolicy.from_dict(values)
             for kind, values in _load(documents, "policies.json").items()
         },
+        drift=DriftReference.from_dict(drift) if drift is not None else None,
         card=_load(documents, "card.json"),
     )
 

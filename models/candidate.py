@@ -4,32 +4,52 @@ One order for every horizon. Where the inputs come from and where the candidate 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
+from typing import Any, NamedTuple, cast
 
 import polars as pl
 
 from features.registry import Feature, feature_names
-from models.baselines import all_baselines
 from models.bundle import ModelBundle
-from models.card import build_card
-from models.evaluation import Bootstrap, Estimate, Evaluation, compare, evaluate
-from models.event_metrics import EventMetrics, evaluate_events
+from models.calibration_metrics import CalibrationCheck
+from models.candidate_judgement import Judge, available
+from models.card import CardCompany, build_card, seen_until
+from models.drift import fit_reference
+from models.evaluation import Bootstrap, Estimate, Evaluation, evaluate
+from models.event_metrics import EventMetrics
 from models.failure_model import FailureModel
+from models.fault_classes import FaultClass, judge_fault_classes
 from models.fault_types import (
     FaultTypeMetrics,
     FaultTypeModel,
     evaluate_fault_types,
     train_fault_types,
 )
-from models.gate import GateDecision, decide
+from models.gate import GateDecision, decide, features_not_built, without_champion
+from models.host_part import fit_host
+from models.leaks import LeakCheck, held_back, look_for_leaks, unseen_area
+from models.monotone import with_rising
 from models.node_scores import NodeCombination, host_probability
+from models.policy_rows import PolicyRows, policy_rows
+from models.policy_tuning import (
+    COOLDOWNS,
+    PERSISTENCE,
+    PolicyGrid,
+    halves_by_node,
+    tune_for_budget,
+    tune_for_precision,
+)
 from models.reasons import usual_values
 from models.specs import Task, TrainSpec
 from models.splits import Origin, TimeSplit, split_by_time
-from models.thresholds import ThresholdChoice, threshold_for_budget
+from models.thresholds import ThresholdChoice
 from models.training import train, training_rows
-from models.warnings import WarningPolicy, raise_alerts
+from models.uncertain import with_uncertain
+from models.warnings import WarningPolicy
+
+HIGH_PRECISION = "node_high_precision"
+"""Name of the second policy for nodes."""
 
 NEVER_ALERT = 2.0
 """Threshold where none qualifies: no probability reaches it, not even one rounded up to 1."""
@@ -44,11 +64,17 @@ class CandidatePlan:
         spec: How boosters are trained.
         origin: The cuts between training, validation and test.
         tick: Time between two rows of an entity.
-        alerts_per_1000_nodes_per_day: Alert budget; the threshold is chosen by it on validation.
-        n: Scores above the threshold that an alert needs, of the last `k`.
-        k: Ticks looked back on.
-        cooldown: Time in which an entity that raised an alert raises no other.
+        alerts_per_1000_nodes_per_day: Alert budget; the policies are chosen by it on validation.
+        high_precision: Precision that a second policy for nodes must have with 95 % confidence;
+            None: no such policy.
+        persistence: Pairs (n, k) tried: scores above the threshold that an alert needs, of the
+            last k; the first is the default.
+        cooldowns: Times tried in which an entity that raised an alert raises no other.
         bootstrap: How intervals are made.
+        accept_leak_suspects: Whether a person has looked and lets pass what looks like a leak.
+        uncertain_weight: Share of our own actions that were right; what they hid is then learned
+            from in part (`models.uncertain`). None: it is left out.
+        tuning: How the spec was searched, for the card; None: it was not.
     """
 
     task: Task
@@ -56,10 +82,18 @@ class CandidatePlan:
     origin: Origin
     tick: timedelta
     alerts_per_1000_nodes_per_day: float
-    n: int = 2
-    k: int = 3
-    cooldown: timedelta = timedelta(hours=24)
+    high_precision: float | None = 0.85
+    persistence: tuple[tuple[int, int], ...] = PERSISTENCE
+    cooldowns: tuple[timedelta, ...] = COOLDOWNS
     bootstrap: Bootstrap = field(default_factory=Bootstrap)
+    accept_leak_suspects: bool = False
+    uncertain_weight: float | None = None
+    tuning: Mapping[str, Any] | None = None
+
+    @property
+    def grid(self) -> PolicyGrid:
+        """The policies tried."""
+        return PolicyGrid(tick=self.tick, persistence=self.persistence, cooldowns=self.cooldowns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +109,12 @@ class Candidate:
         baselines: Row metrics of the baselines on the same GPU rows; None: not available.
         gains: Average precision of the GPU scores minus a baseline's, on the same resamples;
             those available.
-        events: Event metrics by entity kind.
+        events: Event metrics by policy: gpu, node and, where asked for, node_high_precision.
+        calibration: How true the probabilities are, by entity kind.
         fault_types: Forecast of fault types on the test rows.
-        thresholds: How the threshold was chosen, by entity kind.
+        fault_classes: Each fault type by itself, on the test rows.
+        leaks: What looks too good to be true.
+        thresholds: How each policy was chosen, by its name as in `events`.
         gate: Whether it may become champion, with no champion to hold it against.
         dropped: Rows in no part, by reason.
     """
@@ -90,7 +127,10 @@ class Candidate:
     baselines: Mapping[str, Evaluation | None]
     gains: Mapping[str, Estimate]
     events: Mapping[str, EventMetrics]
+    calibration: Mapping[str, CalibrationCheck]
     fault_types: FaultTypeMetrics
+    fault_classes: tuple[FaultClass, ...]
+    leaks: LeakCheck
     thresholds: Mapping[str, ThresholdChoice]
     gate: GateDecision
     dropped: Mapping[str, int]
@@ -103,6 +143,7 @@ def build_candidate(
     incidents: pl.DataFrame,
     features: Sequence[Feature],
     plan: CandidatePlan,
+    maintenance: pl.DataFrame | None = None,
 ) -> Candidate:
     """Trains on the first part, tunes on the second, judges once on the third.
 
@@ -112,6 +153,7 @@ def build_candidate(
         incidents: core/incidents.
         features: Registered features of the matrix.
         plan: What and how.
+        maintenance: core/maintenance with our own actions, for `plan.uncertain_weight`.
 
     Returns:
         The candidate.
@@ -125,75 +167,198 @@ def build_candidate(
     matrix, labels = matrix.sort("entity_id", "as_of"), labels.sort("entity_id", "as_of")
     gpu = _split(training_rows(matrix, labels, horizon_h=task.horizon_h), plan)
     node = _split(_node_rows(labels, task), plan)
-    model = train(gpu.train, feature_names=names, task=task, spec=plan.spec, valid=gpu.valid)
+    learned = gpu.train
+    if maintenance is not None and plan.uncertain_weight is not None:
+        learned = with_uncertain(
+            learned, maintenance, horizon=task.embargo, uncertain_weight=plan.uncertain_weight
+        )
+    spec = with_rising(plan.spec, names)
+    model = train(learned, feature_names=names, task=task, spec=spec, valid=gpu.valid)
     model = model.calibrated_on(gpu.valid)
+    nodes = NodeCombination(
+        host_probability(node.train, incidents=incidents, task=task),
+        host=fit_host(gpu.train, node.train, incidents=incidents, task=task),
+    )
+    scored = _scored(model, nodes, gpu=gpu, node=node)
+    choices = _choices(scored, incidents=incidents, plan=plan)
+    bundle = ModelBundle(
+        model=model,
+        features=tuple(features),
+        usual=usual_values(gpu.train, names),
+        fault_types=train_fault_types(gpu.train, feature_names=names, spec=plan.spec),
+        nodes=scored.nodes,
+        policies={name: _policy(choice, plan) for name, choice in choices.items()},
+        drift=fit_reference(gpu.train, names, scored=scored.gpu_valid),
+    )
+    judge = Judge(task=task, incidents=incidents, tick=plan.tick, bootstrap=plan.bootstrap)
+    judged = _judged(bundle, scored, gpu=gpu, node=node, judge=judge, plan=plan, choices=choices)
+    return replace(judged, bundle=replace(bundle, card=_card(judged, plan)))
+
+
+class _Scored(NamedTuple):
+    """Scored rows of validation and test, and how node scores were made."""
+
+    nodes: NodeCombination
+    gpu_valid: pl.DataFrame
+    gpu_test: pl.DataFrame
+    node_valid: pl.DataFrame
+    node_test: pl.DataFrame
+
+
+def _scored(
+    model: FailureModel, nodes: NodeCombination, *, gpu: TimeSplit, node: TimeSplit
+) -> _Scored:
     valid, test = (
         part.with_columns(score=pl.Series(model.scores(part), dtype=pl.Float64))
         for part in (gpu.valid, gpu.test)
     )
-    host = host_probability(node.train, incidents=incidents, task=task)
-    nodes = NodeCombination(host).calibrated_on(valid, node.valid)
+    nodes = nodes.calibrated_on(valid, node.valid)
     node_valid, node_test = (
         _node_scored(part, nodes.combine(scored))
         for part, scored in ((node.valid, valid), (node.test, test))
     )
-    choices = {"gpu": _threshold(valid, plan), "node": _threshold(node_valid, plan)}
-    policies = {kind: _policy(plan, choice.threshold) for kind, choice in choices.items()}
-    events = {
-        kind: _events(rows, policies[kind], kind=kind, incidents=incidents, plan=plan)
-        for kind, rows in (("gpu", test), ("node", node_test))
+    return _Scored(nodes, valid, test, node_valid, node_test)
+
+
+def _choices(
+    scored: _Scored, *, incidents: pl.DataFrame, plan: CandidatePlan
+) -> dict[str, ThresholdChoice]:
+    """The policies, chosen on validation rows alone."""
+
+    def prepared(rows: pl.DataFrame, kind: str) -> PolicyRows:
+        task = replace(plan.task, entity_kind=kind)
+        return policy_rows(rows, incidents=incidents, task=task, tick=plan.tick)
+
+    budget = plan.alerts_per_1000_nodes_per_day
+    choices = {
+        kind: tune_for_budget(prepared(rows, kind), plan.grid, alerts_per_1000_nodes_per_day=budget)
+        for kind, rows in (("gpu", scored.gpu_valid), ("node", scored.node_valid))
     }
-    kinds = train_fault_types(gpu.train, feature_names=names, spec=plan.spec)
-    judged = evaluate_fault_types(kinds, gpu.test)
-    baselines, gains = _baselines(gpu.train, test, features=features, plan=plan)
+    if plan.high_precision is not None:
+        tune, test = (prepared(half, "node") for half in halves_by_node(scored.node_valid))
+        choices[HIGH_PRECISION] = tune_for_precision(
+            tune, test, plan.grid, precision=plan.high_precision
+        )
+    return choices
+
+
+def _policy(choice: ThresholdChoice, plan: CandidatePlan) -> WarningPolicy:
+    if choice.policy is not None:
+        return choice.policy
+    return replace(plan.grid.policies()[0], threshold=NEVER_ALERT)
+
+
+def _judged(
+    bundle: ModelBundle,
+    scored: _Scored,
+    *,
+    gpu: TimeSplit,
+    node: TimeSplit,
+    judge: Judge,
+    plan: CandidatePlan,
+    choices: Mapping[str, ThresholdChoice],
+) -> Candidate:
+    """The candidate without its card: the one time that test rows are looked at."""
+    test, kinds = scored.gpu_test, cast("FaultTypeModel", bundle.fault_types)
+    baselines, gains = judge.baselines(gpu.train, test, features=bundle.features)
     evaluation = evaluate(test, bootstrap=plan.bootstrap)
-    node_evaluation = evaluate(node_test, bootstrap=plan.bootstrap)
-    bundle = _bundle(
-        model, gpu.train, features=features, kinds=kinds, nodes=nodes, policies=policies
-    )
-    card = build_card(
-        model,
-        evaluation=evaluation,
-        baselines={name: one for name, one in baselines.items() if one},
-        gains=gains,
-        nodes=node_evaluation,
-        events=events,
-        fault_types=judged,
-        thresholds=choices,
-    )
+    leaks = _leaks(gpu, evaluation, names=bundle.model.feature_names, plan=plan)
+    rows = {"gpu": test, "node": scored.node_test, HIGH_PRECISION: scored.node_test}
     return Candidate(
-        bundle=replace(bundle, card=card),
+        bundle=bundle,
         gpu_test=test,
-        node_test=node_test,
+        node_test=scored.node_test,
         gpu_evaluation=evaluation,
-        node_evaluation=node_evaluation,
+        node_evaluation=evaluate(scored.node_test, bootstrap=plan.bootstrap),
         baselines=baselines,
         gains=gains,
-        events=events,
-        fault_types=judged,
+        events={
+            name: judge.events(rows[name], policy, kind=name.split("_", 1)[0])
+            for name, policy in bundle.policies.items()
+        },
+        calibration={
+            kind: judge.calibration(
+                rows[kind],
+                threshold=bundle.policies[kind].threshold,
+                train_rows=split.train,
+                valid=split.valid,
+            )
+            for kind, split in (("gpu", gpu), ("node", node))
+        },
+        fault_types=evaluate_fault_types(kinds, gpu.test),
+        fault_classes=judge_fault_classes(
+            gpu.train, test, model=bundle.model, kinds=kinds, bootstrap=plan.bootstrap
+        ),
+        leaks=leaks,
         thresholds=choices,
-        gate=decide(test, candidate="score", bootstrap=plan.bootstrap),
+        gate=held_back(decide(test, candidate="score", bootstrap=plan.bootstrap), leaks),
         dropped=gpu.dropped,
     )
 
 
-def gate_against(candidate: Candidate, champion: FailureModel) -> GateDecision:
-    """Whether a candidate beats the champion beyond chance, on the candidate's test rows.
+def _card(made: Candidate, plan: CandidatePlan) -> dict[str, Any]:
+    card = build_card(
+        made.bundle.model,
+        evaluation=made.gpu_evaluation,
+        baselines=available(made.baselines),
+        gains=made.gains,
+        nodes=made.node_evaluation,
+        events=made.events,
+        fault_types=made.fault_types,
+        fault_classes=made.fault_classes,
+        thresholds=made.thresholds,
+        limits=made.leaks.in_words(),
+        company=CardCompany(
+            features=made.bundle.features,
+            reference=made.bundle.drift,
+            seen_until=plan.origin.valid_until,
+            tuning=plan.tuning,
+            calibration=made.calibration["gpu"],
+        ),
+    )
+    nodes = {"calibration_nodes": asdict(made.calibration["node"])}
+    return {**card, **nodes, "leaks": made.leaks.to_dict()}
+
+
+def gate_against(candidate: Candidate, champion: ModelBundle) -> GateDecision:
+    """Whether a candidate beats the champion beyond chance, on rows that neither has seen.
 
     Args:
         candidate: The candidate.
-        champion: The champion of the same task.
+        champion: The champion of the same task. One whose features are built no more cannot score
+            at all: there is nothing to beat, and the decision says so.
 
     Returns:
         The decision.
-
-    Raises:
-        DataError: The test rows lack a feature of the champion.
     """
-    rows = candidate.gpu_test.with_columns(
-        champion=pl.Series(champion.scores(candidate.gpu_test), dtype=pl.Float64)
+    model, rows = champion.model, candidate.gpu_test
+    absent = features_not_built(model.feature_names, rows.columns)
+    if absent:
+        return without_champion(candidate.gate, absent)
+    scored = rows.with_columns(champion=pl.Series(model.scores(rows), dtype=pl.Float64))
+    trained_until = model.data_span[1] + model.task.embargo
+    decision = decide(
+        scored,
+        candidate="score",
+        champion="champion",
+        champion_seen_until=seen_until(champion.card, trained_until=trained_until),
     )
-    return decide(rows, candidate="score", champion="champion")
+    return held_back(decision, candidate.leaks)
+
+
+def _leaks(
+    gpu: TimeSplit, evaluation: Evaluation, *, names: Sequence[str], plan: CandidatePlan
+) -> LeakCheck:
+    unseen = unseen_area(
+        gpu, feature_names=names, task=plan.task, spec=plan.spec, bootstrap=plan.bootstrap
+    )
+    return look_for_leaks(
+        gpu.test,
+        area=evaluation.all_rows.auc,
+        unseen=unseen,
+        feature_names=names,
+        is_accepted=plan.accept_leak_suspects,
+    )
 
 
 def _split(rows: pl.DataFrame, plan: CandidatePlan) -> TimeSplit:
@@ -221,83 +386,4 @@ def _node_scored(rows: pl.DataFrame, scores: pl.DataFrame) -> pl.DataFrame:
         on=["node", "as_of"],
         how="left",
         maintain_order="left",
-    )
-
-
-def _policy(plan: CandidatePlan, threshold: float | None) -> WarningPolicy:
-    return WarningPolicy(
-        threshold=NEVER_ALERT if threshold is None else threshold,
-        n=plan.n,
-        k=plan.k,
-        tick=plan.tick,
-        cooldown=plan.cooldown,
-    )
-
-
-def _threshold(valid: pl.DataFrame, plan: CandidatePlan) -> ThresholdChoice:
-    budget = plan.alerts_per_1000_nodes_per_day
-    return threshold_for_budget(
-        valid, policy=_policy(plan, None), alerts_per_1000_nodes_per_day=budget
-    )
-
-
-def _events(
-    rows: pl.DataFrame,
-    policy: WarningPolicy,
-    *,
-    kind: str,
-    incidents: pl.DataFrame,
-    plan: CandidatePlan,
-) -> EventMetrics:
-    return evaluate_events(
-        raise_alerts(rows, policy),
-        rows,
-        incidents=incidents,
-        task=replace(plan.task, entity_kind=kind),
-        tick=plan.tick,
-        bootstrap=plan.bootstrap,
-    )
-
-
-def _baselines(
-    train_rows: pl.DataFrame,
-    test: pl.DataFrame,
-    *,
-    features: Sequence[Feature],
-    plan: CandidatePlan,
-) -> tuple[dict[str, Evaluation | None], dict[str, Estimate]]:
-    """Judges each baseline on the scored test rows, and the model against it."""
-    judged: dict[str, Evaluation | None] = {}
-    gains: dict[str, Estimate] = {}
-    scored = test.select("entity_id", "label", "score")
-    for baseline in all_baselines(train_rows, test, features=features):
-        if baseline.scores is None:
-            judged[baseline.name] = None
-            continue
-        rows = scored.with_columns(baseline=baseline.scores)
-        judged[baseline.name] = evaluate(
-            rows, score="baseline", kind=baseline.kind, bootstrap=plan.bootstrap
-        )
-        gains[baseline.name] = compare(
-            rows, score="score", other="baseline", bootstrap=plan.bootstrap
-        )
-    return judged, gains
-
-
-def _bundle(
-    model: FailureModel,
-    train_rows: pl.DataFrame,
-    *,
-    features: Sequence[Feature],
-    kinds: FaultTypeModel,
-    nodes: NodeCombination,
-    policies: Mapping[str, WarningPolicy],
-) -> ModelBundle:
-    return ModelBundle(
-        model=model,
-        features=tuple(features),
-        usual=usual_values(train_rows, model.feature_names),
-        fault_types=kinds,
-        nodes=nodes,
-        policies=policies,
     )

@@ -53,6 +53,9 @@ class Estimate:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
+NOT_DEFINED = Estimate(None, None, None)
+
+
 @dataclass(frozen=True)
 class ReliabilityBin:
     """Rows of similar score: what was said and what came.
@@ -254,7 +257,7 @@ def compare(
     bootstrap = bootstrap or Bootstrap()
     judged, _, _ = _judged(rows, (score, other), group=bootstrap.group)
     if judged.is_empty():
-        return Estimate(None, None, None)
+        return NOT_DEFINED
     label = judged["label"].to_numpy().astype(np.int8)
     group, n_groups = group_codes(judged[bootstrap.group])
     first, second = (
@@ -302,7 +305,7 @@ def resample_groups(n_groups: int, bootstrap: Bootstrap) -> FloatArray:
 def estimate(value: float, drawn: FloatArray) -> Estimate:
     """A value with the middle 95 % of its resamples; NaN resamples are left out."""
     if np.isnan(value):
-        return Estimate(None, None, None)
+        return NOT_DEFINED
     defined = drawn[~np.isnan(drawn)]
     if not defined.size:
         return Estimate(value, None, None)
@@ -367,7 +370,7 @@ def _estimates(ranked: RankedRows, *, n_groups: int, bootstrap: Bootstrap) -> di
         "recall_top_1pct": lambda r, w: recall_at_top(r, w, share=TOP_SHARE),
     }
     if not n_groups:
-        return dict.fromkeys(statistics, Estimate(None, None, None))
+        return dict.fromkeys(statistics, NOT_DEFINED)
     as_is, drawn = np.ones((1, n_groups)), resample_groups(n_groups, bootstrap)
     return {
         name: estimate(float(statistic(ranked, as_is)[0]), statistic(ranked, drawn))

@@ -12,7 +12,8 @@ import numpy as np
 import polars as pl
 
 from features.errors import DataError
-from models.evaluation import Bootstrap, Estimate, estimate, resample_groups
+from models.evaluation import NOT_DEFINED, Bootstrap, Estimate, estimate, resample_groups, top_unit
+from models.ranking_metrics import FloatArray
 from models.specs import Task
 
 LEAD_QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -35,6 +36,9 @@ class EventMetrics:
         lead_quantiles_h: Its 10, 25, 50, 75 and 90 % points.
         alerts_per_1000_nodes_per_day: Alerts against nodes watched.
         node_days: Watched time.
+        top_unit: The entity with the most positive rows; None without any.
+        precision_without_top_unit: Precision of the others' alerts.
+        recall_without_top_unit: Recall of the others' incidents.
     """
 
     n_alerts: int
@@ -49,23 +53,13 @@ class EventMetrics:
     lead_quantiles_h: tuple[float, ...]
     alerts_per_1000_nodes_per_day: float | None
     node_days: float
+    top_unit: str | None = None
+    precision_without_top_unit: Estimate = NOT_DEFINED
+    recall_without_top_unit: Estimate = NOT_DEFINED
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values, for JSON."""
         return asdict(self)
-
-
-@dataclass(frozen=True)
-class Episodes:
-    """Independent outcomes of alerts: one per incident caught, one per entity falsely alarmed.
-
-    Attributes:
-        n_true: Incidents caught.
-        n_false: Entities with at least one false alert.
-    """
-
-    n_true: int
-    n_false: int
 
 
 def evaluate_events(
@@ -94,14 +88,18 @@ def evaluate_events(
         DataError: A column is missing.
     """
     judged = judge_alerts(alerts, rows, incidents=incidents, task=task)
-    catchable = _caught_pairs(_known(rows), incidents, task=task)
-    caught = _caught_pairs(_known(rows, alerts), incidents, task=task)
+    catchable = caught_pairs(_known(rows), incidents, task=task)
+    caught = caught_pairs(_known(rows, alerts), incidents, task=task)
     in_scope = catchable.select("entity_id", "incident_id").unique()
     first = caught.group_by("incident_id").agg(pl.col("lead_h").max()).sort("lead_h")
     leads = first["lead_h"].to_numpy()
     nodes = pl.coalesce("node", "entity_id").alias("place")
     node_days = rows.select(nodes, "as_of").unique().height * (tick / timedelta(days=1))
-    precision, recall = _shares(rows, judged, in_scope, caught, bootstrap or Bootstrap())
+    counts = _counts(rows, judged, in_scope, caught)
+    drawn = resample_groups(counts.height, bootstrap or Bootstrap())
+    unit = top_unit(rows)
+    precision, recall = _shares(counts, drawn)
+    rest_precision, rest_recall = _shares(counts, drawn, without=unit)
     outcome = judged["outcome"]
     return EventMetrics(
         n_alerts=alerts.height,
@@ -116,6 +114,9 @@ def evaluate_events(
         lead_quantiles_h=tuple(np.quantile(leads, LEAD_QUANTILES).tolist()) if leads.size else (),
         alerts_per_1000_nodes_per_day=1000.0 * alerts.height / node_days if node_days else None,
         node_days=node_days,
+        top_unit=unit,
+        precision_without_top_unit=rest_precision,
+        recall_without_top_unit=rest_recall,
     )
 
 
@@ -136,7 +137,7 @@ def judge_alerts(
     _require(rows, ("entity_id", "as_of", "node", "label"), what="rows")
     _require(alerts, ("entity_id", "as_of"), what="alerts")
     known = _known(rows, alerts)
-    true = _caught_pairs(known, incidents, task=task).select("entity_id", "as_of").unique()
+    true = caught_pairs(known, incidents, task=task).select("entity_id", "as_of").unique()
     return (
         alerts.select("entity_id", "as_of")
         .join(rows.select("entity_id", "as_of", "label"), on=["entity_id", "as_of"], how="left")
@@ -151,16 +152,6 @@ def judge_alerts(
             .otherwise(pl.lit("unjudged")),
         )
     )
-
-
-def alert_episodes(
-    alerts: pl.DataFrame, rows: pl.DataFrame, *, incidents: pl.DataFrame, task: Task
-) -> Episodes:
-    """Counts outcomes that are independent enough for a binomial bound; see `judge_alerts`."""
-    judged = judge_alerts(alerts, rows, incidents=incidents, task=task)
-    caught = _caught_pairs(_known(rows, alerts), incidents, task=task)
-    false = judged.filter(pl.col("outcome") == "false")
-    return Episodes(caught["incident_id"].n_unique(), false["entity_id"].n_unique())
 
 
 def incidents_by_entity(incidents: pl.DataFrame, *, entity_kind: str) -> pl.DataFrame:
@@ -190,8 +181,17 @@ def _known(rows: pl.DataFrame, alerts: pl.DataFrame | None = None) -> pl.DataFra
     return known if alerts is None else alerts.join(known, on=["entity_id", "as_of"], how="semi")
 
 
-def _caught_pairs(rows: pl.DataFrame, incidents: pl.DataFrame, *, task: Task) -> pl.DataFrame:
-    """Each row with each incident it can catch: entity_id, as_of, incident_id, lead_h."""
+def caught_pairs(rows: pl.DataFrame, incidents: pl.DataFrame, *, task: Task) -> pl.DataFrame:
+    """Each row with each incident that an alert there would catch.
+
+    Args:
+        rows: `entity_id`, `as_of`.
+        incidents: core/incidents.
+        task: Lead, horizon and entity kind.
+
+    Returns:
+        `entity_id`, `as_of`, `incident_id`, `lead_h` (hours).
+    """
     lead = pl.col("start") - pl.col("as_of")
     return (
         rows.select("entity_id", "as_of")
@@ -206,14 +206,10 @@ def _caught_pairs(rows: pl.DataFrame, incidents: pl.DataFrame, *, task: Task) ->
     )
 
 
-def _shares(
-    rows: pl.DataFrame,
-    judged: pl.DataFrame,
-    in_scope: pl.DataFrame,
-    caught: pl.DataFrame,
-    bootstrap: Bootstrap,
-) -> tuple[Estimate, Estimate]:
-    """Precision and recall with intervals over entities."""
+def _counts(
+    rows: pl.DataFrame, judged: pl.DataFrame, in_scope: pl.DataFrame, caught: pl.DataFrame
+) -> pl.DataFrame:
+    """Of each entity: true alerts, judged ones, incidents caught, incidents in scope."""
 
     def count(frame: pl.DataFrame, name: str) -> pl.DataFrame:
         return frame.group_by("entity_id").agg(pl.len().cast(pl.Float64).alias(name))
@@ -228,14 +224,22 @@ def _shares(
     )
     for part in parts:
         entities = entities.join(part, on="entity_id", how="left", maintain_order="left")
-    counts = entities.drop("entity_id").fill_null(0.0).to_numpy()
-    drawn = resample_groups(entities.height, bootstrap) @ counts
-    total = counts.sum(axis=0)
+    return entities.with_columns(pl.exclude("entity_id").fill_null(0.0))
+
+
+def _shares(
+    counts: pl.DataFrame, drawn: FloatArray, *, without: str | None = None
+) -> tuple[Estimate, Estimate]:
+    """Precision and recall with intervals over entities, one of them left out."""
+    kept = (counts["entity_id"] != without).to_numpy() if without is not None else 1.0
+    values = counts.drop("entity_id").to_numpy() * np.reshape(kept, (-1, 1))
+    resampled, total = drawn @ values, values.sum(axis=0)
 
     def share(above: int, below: int) -> Estimate:
         if not total[below]:
-            return Estimate(None, None, None)
-        ratio = drawn[:, above] / np.where(drawn[:, below] > 0, drawn[:, below], np.nan)
+            return NOT_DEFINED
+        parts = resampled[:, below]
+        ratio = resampled[:, above] / np.where(parts > 0, parts, np.nan)
         return estimate(float(total[above] / total[below]), ratio)
 
     return share(0, 1), share(2, 3)

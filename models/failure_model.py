@@ -136,7 +136,8 @@ def feature_values(matrix: pl.DataFrame, names: Sequence[str]) -> Values:
     Raises:
         DataError: A column is missing or not numeric.
     """
-    missing = [name for name in names if name not in matrix.columns]
+    schema = matrix.schema  # once: it is made anew each time, of hundreds of columns
+    missing = [name for name in names if name not in schema]
     if missing:
         raise DataError(
             f"feature matrix: {len(missing)} of {len(names)} features are missing: "
@@ -144,12 +145,10 @@ def feature_values(matrix: pl.DataFrame, names: Sequence[str]) -> Values:
             f"trained with (feature_set and topology of the site), or train again."
         )
     # LightGBM aborts the whole process on text, enum and time columns: only numbers go on.
-    wrong = [
-        n for n in names if not (matrix.schema[n].is_numeric() or matrix.schema[n] == pl.Boolean)
-    ]
+    wrong = [n for n in names if not (schema[n].is_numeric() or schema[n] == pl.Boolean)]
     if wrong:
         raise DataError(
-            f"feature matrix: column {wrong[0]!r} must be Float32, got {matrix.schema[wrong[0]]} "
+            f"feature matrix: column {wrong[0]!r} must be Float32, got {schema[wrong[0]]} "
             f"({len(wrong)} such columns). Features are numbers."
         )
     values = matrix.select(pl.col(names).cast(pl.Float32)).to_numpy(order="fortran")

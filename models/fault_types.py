@@ -6,7 +6,7 @@ The type of an incident that has happened is decided by the catalogue in `featur
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import lightgbm as lgb
 import numpy as np
@@ -19,6 +19,15 @@ from models.calibration import FloatArray
 from models.failure_model import Values, check_feature_order, feature_values
 from models.forest import RawScorer
 from models.specs import TrainSpec
+
+LAST_EVENT_TYPES: Final[dict[str, str]] = {
+    "hours_since_hbm_event": "hbm_uncorrectable",
+    "hours_since_precursor_event": "hbm_uncorrectable",
+    "hours_since_off_bus_event": "off_bus",
+    "hours_since_nvlink_event": "nvlink",
+}
+"""The fault type that the last event of a group points at; most warning events are of memory.
+Application Xids and the rest point at none."""
 
 MIN_CLASS_INCIDENTS = 10
 """Classes with fewer incidents are left to the prior: a tree would learn single machines."""
@@ -181,16 +190,13 @@ def train_fault_types(
     )
 
 
-def evaluate_fault_types(
-    model: FaultTypeModel, rows: pl.DataFrame, *, last_xid_type: str | None = None
-) -> FaultTypeMetrics:
+def evaluate_fault_types(model: FaultTypeModel, rows: pl.DataFrame) -> FaultTypeMetrics:
     """Judges forecasts on rows before incidents, against the class prior and the last Xid.
 
     Args:
         model: The model.
-        rows: Test rows as for `train_fault_types`.
-        last_xid_type: Column with the fault type that the last Xid before `as_of` points at
-            (null: none); None where the site has no Xids.
+        rows: Test rows as for `train_fault_types`; the last Xid is known by the times since the
+            last event of each group, where the site's features have them.
 
     Returns:
         The metrics; all None without an incident.
@@ -202,8 +208,8 @@ def evaluate_fault_types(
     weight = _incident_weight(typed)
     ranked = np.argsort(-model.probabilities(typed), axis=1, kind="stable")
     last = None
-    if last_xid_type is not None:
-        guess = typed[last_xid_type].fill_null(model.classes[0]).to_list()
+    if (guessed := last_event_type(typed)) is not None:
+        guess = guessed.fill_null(model.classes[0]).to_list()
         hits = np.asarray([g == t for g, t in zip(guess, true, strict=True)])
         last = float(np.average(hits, weights=weight))
 
@@ -221,6 +227,26 @@ def evaluate_fault_types(
         prior_top2=share(by_prior, 2),
         last_xid_top1=last,
     )
+
+
+def last_event_type(rows: pl.DataFrame) -> pl.Series | None:
+    """The fault type that each row's last event points at; null without one that points at any.
+
+    Args:
+        rows: Rows with `hours_since_*_event` features.
+
+    Returns:
+        One type per row; None where the rows have no such feature.
+    """
+    names = [name for name in LAST_EVENT_TYPES if name in rows.columns]
+    if not names:
+        return None
+    newest = pl.min_horizontal(names)
+    # Of groups whose last events came together the first of the table counts.
+    pointed = pl.coalesce(
+        *(pl.when(pl.col(name) == newest).then(pl.lit(LAST_EVENT_TYPES[name])) for name in names)
+    )
+    return rows.select(pointed.alias("last_event_type")).to_series()
 
 
 def _typed_rows(rows: pl.DataFrame) -> pl.DataFrame:

@@ -3,7 +3,7 @@
 GPU scores come from `models.scoring`; no booster is used here.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from models.calibration import (
     fit_calibration,
     log_odds_of,
 )
-from models.event_metrics import incidents_by_entity
+from models.host_part import HostPart, own_pairs
 from models.specs import Task
 
 
@@ -31,16 +31,19 @@ class NodeCombination:
         host_probability: Probability of an incident of the node itself within the horizon, the
             same for every node: its mean rate in training.
         calibration: From log-odds of the product to those of node labels.
+        host: Probability of such an incident by the node's counts; None: its mean rate for all.
     """
 
     host_probability: float
     calibration: Calibration = UNCALIBRATED
+    host: HostPart | None = None
 
     def combine(self, gpus: pl.DataFrame) -> pl.DataFrame:
         """Node scores of GPU scores.
 
         Args:
-            gpus: `node`, `as_of`, `score`; null scores are unknown and take no part.
+            gpus: `node`, `as_of`, `score`; null scores are unknown and take no part. With the
+                counts of the host part, which are alike on a node's GPUs, that part is used.
 
         Returns:
             `node`, `as_of`, `score` (null when no GPU has one), `n_gpus`, `n_unknown`, sorted.
@@ -81,10 +84,12 @@ class NodeCombination:
         )
         label = known["label"].to_numpy().astype(np.int8)
         fitted = fit_calibration(known["log_odds"].to_numpy(), label)
-        return NodeCombination(self.host_probability, fitted)
+        return replace(self, calibration=fitted)
 
     def _raw(self, gpus: pl.DataFrame) -> pl.DataFrame:
         healthy = (1.0 - pl.col("score")).log().sum()
+        counts = self.host.features if self.host else ()
+        has_counts = bool(counts) and set(counts) <= set(gpus.columns)
         grouped = (
             gpus.filter(pl.col("node").is_not_null())
             .group_by("node", "as_of")
@@ -92,12 +97,14 @@ class NodeCombination:
                 healthy=healthy,
                 n_gpus=pl.len(),
                 n_unknown=pl.col("score").is_null().sum(),
+                **{name: pl.col(name).max() for name in counts if has_counts},
             )
             .sort("node", "as_of")
         )
-        probability: FloatArray = -np.expm1(
-            grouped["healthy"].to_numpy() + np.log1p(-self.host_probability)
-        )
+        host: FloatArray = np.full(grouped.height, self.host_probability)
+        if self.host and has_counts:
+            host = self.host.probability(grouped)
+        probability: FloatArray = -np.expm1(grouped["healthy"].to_numpy() + np.log1p(-host))
         return grouped.with_columns(log_odds=pl.Series(log_odds_of(probability), dtype=pl.Float64))
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,12 +112,18 @@ class NodeCombination:
         return {
             "host_probability": self.host_probability,
             "calibration": self.calibration.to_dict(),
+            "host": self.host.to_dict() if self.host else None,
         }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "NodeCombination":
         """The combination from what `to_dict` gave."""
-        return cls(values["host_probability"], Calibration.from_dict(values["calibration"]))
+        host = values.get("host")  # bundles of earlier releases have none
+        return cls(
+            values["host_probability"],
+            Calibration.from_dict(values["calibration"]),
+            HostPart.from_dict(host) if host else None,
+        )
 
 
 def host_probability(node_rows: pl.DataFrame, *, incidents: pl.DataFrame, task: Task) -> float:
@@ -130,12 +143,5 @@ def host_probability(node_rows: pl.DataFrame, *, incidents: pl.DataFrame, task: 
     known = node_rows.filter(pl.col("label").is_not_null())
     if known.is_empty():
         raise DataError("host part: no node row has a label. Give node labels of training time.")
-    of_node = incidents.filter(pl.col("entity_kind") == "node")
-    lead = pl.col("start") - pl.col("as_of")
-    followed = (
-        known.select("entity_id", "as_of")
-        .join(incidents_by_entity(of_node, entity_kind="node"), on="entity_id")
-        .filter(lead >= task.lead, lead < task.embargo)
-        .unique(["entity_id", "as_of"])
-    )
+    followed = own_pairs(known, incidents=incidents, task=task).unique(["entity_id", "as_of"])
     return (followed.height + 1.0) / (known.height + 2.0)

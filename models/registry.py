@@ -1,37 +1,38 @@
 """The model registry: versions and aliases in MLflow on SQLite, without a server.
 
-The only module that imports mlflow. What a version holds is in `models.bundle`, whether it may
-become champion is decided in `models.gate`.
+Files of a version are written by `models.version_files`; what a version holds is in
+`models.bundle`, whether it may become champion is decided in `models.gate`.
 """
 
-import logging
-import os
-import tempfile
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib.metadata import version as installed_version
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import polars as pl
+from typing import TYPE_CHECKING
 
 from features.errors import ForewarnError
-from models.bundle import ModelBundle, bundle_from_documents
+from models.alias_log import (
+    AliasMove,
+    Move,
+    append_move,
+    begin_move,
+    interrupted_move,
+    locked,
+    read_moves,
+)
+from models.bundle import ModelBundle, bundle_from_documents, fingerprint_of
 from models.gate import GateDecision
+from models.version_files import quiet_mlflow, read_version, store_version
+from models.version_page import Standing, VersionPage
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-EXPERIMENT = "forewarn"
 CANDIDATE, CHAMPION, PREVIOUS = "candidate", "champion", "previous"
 FINGERPRINT_TAG = "fingerprint"
-GATE_TAG = "gate"
-
-_FIRST_BOOSTER = "booster_0.txt"
-_FLAVOUR_FILE = "model.lgb"
-_EXTRA_FOLDER = "extra_files"
+GATE_TAG, GATE_PASSED_TAG = "gate", "gate_passed"
+PROMOTED_TAGS = ("promoted_by", "promoted_at", "promoted_reason")
+GATE = "the gate"
 
 
 class RegistryError(ForewarnError):
@@ -75,82 +76,149 @@ class ModelRegistry:
         self._database = database.absolute()
         self._artifacts = artifacts.absolute()
         self._uri = f"sqlite:///{self._database}"
+        self._log = self._database.with_name("promotions.jsonl")
+        self._lock = self._database.with_name("registry.lock")
+        # A lock of its own: the client is opened at first use, which may be under the other one.
+        self._opening = self._database.with_name("migrations.lock")
         self._opened: MlflowClient | None = None
 
     def register(
-        self, bundle: ModelBundle, *, metrics: Mapping[str, float] | None = None
+        self, bundle: ModelBundle, *, page: VersionPage | None = None
     ) -> RegisteredVersion:
         """Stores a bundle as a version and points `candidate` at it.
 
         A bundle equal to a stored one (same data, training, calibration and card) is not stored
-        again.
+        again, also not by two trainers at the same time.
 
         Args:
             bundle: The bundle. Its first booster is the MLflow model, the other documents lie
                 beside it in the same folder.
-            metrics: Numbers to show in the MLflow UI.
+            page: What to show of it in the MLflow UI.
 
         Returns:
             The version, new or found.
         """
         name, fingerprint = bundle.name, bundle.fingerprint
-        found = self._find(name, fingerprint)
-        if found is None:
-            found = self._store(bundle, fingerprint=fingerprint, metrics=metrics or {})
-        self._client.set_registered_model_alias(name, CANDIDATE, str(found.version))
+        with locked(self._lock):
+            found = self._find(name, fingerprint)
+            if found is None:
+                found = self._store(bundle, fingerprint, page or VersionPage())
+            self._client.set_registered_model_alias(name, CANDIDATE, str(found.version))
         return found
 
-    def promote(self, version: RegisteredVersion, *, decision: GateDecision) -> None:
-        """Makes a version champion, and the champion so far `previous`.
+    def note_gate(self, version: RegisteredVersion, decision: GateDecision) -> None:
+        """Keeps the gate's word with a version, whether it accepted it or not."""
+        self._check_exists(version)
+        self._tag(version, {GATE_TAG: decision.reason, GATE_PASSED_TAG: str(decision.is_accepted)})
+
+    def promote(
+        self,
+        version: RegisteredVersion,
+        *,
+        decision: GateDecision,
+        against: RegisteredVersion | None = None,
+    ) -> None:
+        """Makes a version champion on the gate's word, and the champion so far `previous`.
 
         Args:
             version: The version.
             decision: The gate's word on it, kept with the version.
+            against: The champion that the gate held it against; if another has become champion
+                since, the gate must be asked again.
 
         Raises:
-            RegistryError: The gate did not accept it, or there is no such version.
+            RegistryError: The gate did not accept it, or the champion is another.
         """
-        self._check_exists(version)
-        self._client.set_model_version_tag(
-            version.name, str(version.version), GATE_TAG, decision.reason
-        )
+        self.note_gate(version, decision)
         if not decision.is_accepted:
             raise RegistryError(
                 f"model {version.label} was not promoted: {decision.reason} The champion stays."
             )
-        try:
-            champion = self.version_of(version.name, CHAMPION)
-        except RegistryError:
-            # The champion was deleted: promoting another is the way out, with none to return to.
-            champion = None
-        if champion is not None and champion.version == version.version:
-            return
-        # Previous first: a crash between the two moves leaves a champion and a way back.
-        if champion is not None:
-            self._client.set_registered_model_alias(version.name, PREVIOUS, str(champion.version))
-        self._client.set_registered_model_alias(version.name, CHAMPION, str(version.version))
+        self._make_champion(version, by=GATE, reason=decision.reason, against=against)
 
-    def rollback(self, name: str) -> RegisteredVersion:
-        """Makes `previous` champion again; the alias `previous` is then free.
+    def promote_by_hand(
+        self, version: RegisteredVersion, *, by: str, reason: str, overrules_gate: bool = False
+    ) -> None:
+        """Makes a version champion on a person's word, which is kept with the version.
 
         Args:
-            name: Registered name.
+            version: The version.
+            by: Who.
+            reason: Why.
+            overrules_gate: Promote although the gate refused it, or was never asked.
+        """
+        self._check_exists(version)
+        standing = self.standing(version)
+        if not standing.is_gate_passed and not overrules_gate:
+            word = standing.gate or "the gate was never asked."
+            raise RegistryError(
+                f"model {version.label} was not promoted: {word} To promote it all the same, "
+                f"overrule the gate."
+            )
+        self._make_champion(version, by=by, reason=reason, against=None)
 
-        Returns:
-            The champion.
+    def rollback(self, name: str, *, by: str, reason: str) -> RegisteredVersion:
+        """Makes `previous` champion again; the alias `previous` is then free.
 
         Raises:
-            RegistryError: There is no previous version.
+            RegistryError: There is no previous version, or it is the champion.
         """
-        previous = self.version_of(name, PREVIOUS)
-        if previous is None:
-            raise RegistryError(
-                f"model {name}: there is no alias {PREVIOUS!r} to roll back to. Promote a "
-                f"version; those registered: {self._versions_in_words(name)}."
-            )
-        self._client.set_registered_model_alias(name, CHAMPION, str(previous.version))
-        self._client.delete_registered_model_alias(name, PREVIOUS)
+        with locked(self._lock):
+            previous = self.version_of(name, PREVIOUS)
+            if previous is None:
+                raise RegistryError(
+                    f"model {name}: there is no alias {PREVIOUS!r} to roll back to. Promote a "
+                    f"version; those registered: {self._versions_in_words(name)}."
+                )
+            champion = self._champion_if_there(name)
+            if champion is not None and champion.version == previous.version:
+                if not self._finish_rollback(name, champion):
+                    raise RegistryError(
+                        f"model {name}: {PREVIOUS!r} is the champion, {champion.label}, itself: a "
+                        f"promotion stopped half way. Promote again, or promote one of: "
+                        f"{self._versions_in_words(name)}."
+                    )
+                return champion
+            move = self._begun("rollback", previous, champion, by=by, reason=reason)
+            self._client.set_registered_model_alias(name, CHAMPION, str(previous.version))
+            self._client.delete_registered_model_alias(name, PREVIOUS)
+            self._finished(previous, move)
         return previous
+
+    def standing(self, version: RegisteredVersion) -> Standing:
+        """Where a version stands: aliases, the gate's word, who made it champion."""
+        self._check_exists(version)
+        stored = self._client.get_model_version(version.name, str(version.version))
+        aliases = self._client.get_registered_model(version.name).aliases
+        by, at, reason = (stored.tags.get(tag) for tag in PROMOTED_TAGS)
+        passed = stored.tags.get(GATE_PASSED_TAG)
+        return Standing(
+            label=version.label,
+            registered_at=datetime.fromtimestamp(stored.creation_timestamp / 1000, tz=UTC),
+            aliases=tuple(a for a, v in sorted(aliases.items()) if int(v) == version.version),
+            gate=stored.tags.get(GATE_TAG),
+            is_gate_passed=None if passed is None else passed == "True",
+            promoted_by=by,
+            promoted_at=at,
+            promoted_reason=reason,
+        )
+
+    def names(self) -> tuple[str, ...]:
+        """Registered models, by name."""
+        return tuple(sorted(one.name for one in self._client.search_registered_models()))
+
+    def versions(self, name: str) -> tuple[RegisteredVersion, ...]:
+        """Versions of a model, oldest first; none for a name that is not there."""
+        stored = self._client.search_model_versions(f"name = '{name}'")
+        return tuple(RegisteredVersion(name, v) for v in sorted(int(one.version) for one in stored))
+
+    def moves(self, name: str) -> tuple[AliasMove, ...]:
+        """Promotions and rollbacks of a model, oldest first."""
+        return read_moves(self._log, name)
+
+    def interrupted(self, name: str) -> AliasMove | None:
+        """A promotion or rollback that was begun and not finished."""
+        return interrupted_move(self._log, name)
 
     def version_of(self, name: str, alias: str) -> RegisteredVersion | None:
         """The version an alias points at; None when the model or the alias is not there.
@@ -184,12 +252,6 @@ class ModelRegistry:
     def load_champion(self, name: str) -> tuple[RegisteredVersion, ModelBundle]:
         """The champion.
 
-        Args:
-            name: Registered name.
-
-        Returns:
-            Its version and bundle.
-
         Raises:
             RegistryError: No champion, or its files are not there.
         """
@@ -204,12 +266,6 @@ class ModelRegistry:
     def load(self, version: RegisteredVersion) -> ModelBundle:
         """A version's bundle, which scores as it did when it was registered.
 
-        Args:
-            version: The version.
-
-        Returns:
-            The bundle.
-
         Raises:
             RegistryError: There is no such version, or its files are not there or not the ones
                 that were registered.
@@ -219,84 +275,108 @@ class ModelRegistry:
         self._check_exists(version)
         stored = self._client.get_model_version(version.name, str(version.version))
         try:
-            # Asked of our own client: a models:/name/version address would be looked up in
-            # whatever registry the process has set.
-            uri = self._client.get_model_version_download_uri(version.name, str(version.version))
-            with _quiet_mlflow() as mlflow:
-                folder = Path(
-                    mlflow.artifacts.download_artifacts(artifact_uri=uri, tracking_uri=self._uri)
-                )
-            documents = _read_documents(folder)
+            documents = read_version(self._client, version.name, version.version, uri=self._uri)
         except (MlflowException, OSError) as error:
             raise RegistryError(
                 f"model {version.label}: its files cannot be read from {self._artifacts}: "
                 f"{error}. Restore the folder, or roll back to another version."
             ) from error
-        bundle = bundle_from_documents(documents)
-        if bundle.fingerprint != stored.tags.get(FINGERPRINT_TAG):
+        found = fingerprint_of(documents)
+        if found != stored.tags.get(FINGERPRINT_TAG):
             raise RegistryError(
                 f"model {version.label}: its files are not the ones that were registered "
-                f"(fingerprint {bundle.fingerprint[:12]}, registered "
+                f"(fingerprint {found[:12]}, registered "
                 f"{stored.tags.get(FINGERPRINT_TAG, 'none')[:12]}). Roll back to another version."
             )
-        return bundle
+        return bundle_from_documents(documents)
 
     @property
     def _client(self) -> "MlflowClient":
         """The client; opened at first use, for importing mlflow takes two seconds."""
         if self._opened is None:
             self._database.parent.mkdir(parents=True, exist_ok=True)
-            with _quiet_mlflow() as mlflow:
+            with quiet_mlflow() as mlflow, locked(self._opening):
                 self._opened = mlflow.MlflowClient(tracking_uri=self._uri, registry_uri=self._uri)
                 self._opened.search_registered_models(max_results=1)  # runs the migrations
         return self._opened
 
-    def _store(
-        self, bundle: ModelBundle, *, fingerprint: str, metrics: Mapping[str, float]
-    ) -> RegisteredVersion:
-        client = self._client
-        with _quiet_mlflow() as mlflow, tempfile.TemporaryDirectory() as folder:
-            mlflow.set_tracking_uri(self._uri)
-            mlflow.set_registry_uri(self._uri)
-            files = _write_documents(bundle, Path(folder))
-            with mlflow.start_run(experiment_id=self._experiment_id(), run_name=bundle.name):
-                mlflow.log_metrics(dict(metrics))
-                info = mlflow.lightgbm.log_model(
-                    bundle.model.boosters[0],
-                    name=bundle.name,
-                    signature=_signature(bundle.input_columns),
-                    # Explicit: inferring requirements would load the model in a new process.
-                    pip_requirements=[f"lightgbm=={installed_version('lightgbm')}"],
-                    extra_files=files,
-                    metadata={
-                        "contract_version": bundle.model.contract_version,
-                        "catalogue_version": bundle.model.task.catalogue_version,
-                        "trained_on": bundle.model.trained_on,
-                    },
+    def _make_champion(
+        self,
+        version: RegisteredVersion,
+        *,
+        by: str,
+        reason: str,
+        against: RegisteredVersion | None,
+    ) -> None:
+        with locked(self._lock):
+            champion = self._champion_if_there(version.name)
+            if champion is not None and champion.version == version.version:
+                return
+            if against is not None and champion != replace(against, is_new=False):
+                now = champion.label if champion else "none"
+                raise RegistryError(
+                    f"model {version.label} was not promoted: the gate held it against "
+                    f"{against.label}, but the champion is now {now}. Ask the gate again."
                 )
-            if not client.search_registered_models(filter_string=f"name = '{bundle.name}'"):
-                client.create_registered_model(bundle.name)
-            made = client.create_model_version(
-                bundle.name,
-                source=info.model_uri,
-                run_id=info.run_id,
-                model_id=info.model_id,
-                tags={
-                    FINGERPRINT_TAG: fingerprint,
-                    "data_hash": bundle.model.data_hash,
-                    "contract_version": bundle.model.contract_version,
-                    "catalogue_version": bundle.model.task.catalogue_version,
-                    "trained_on": bundle.model.trained_on,
-                },
-            )
-        return RegisteredVersion(bundle.name, int(made.version), is_new=True)
+            move = self._begun("promote", version, champion, by=by, reason=reason)
+            # Previous first: a crash between the two moves leaves a champion and a way on.
+            if champion is not None:
+                self._client.set_registered_model_alias(
+                    version.name, PREVIOUS, str(champion.version)
+                )
+            self._client.set_registered_model_alias(version.name, CHAMPION, str(version.version))
+            self._finished(version, move)
 
-    def _experiment_id(self) -> str:
-        found = self._client.get_experiment_by_name(EXPERIMENT)
-        if found is not None:
-            return str(found.experiment_id)
-        location = self._artifacts.as_uri()
-        return str(self._client.create_experiment(EXPERIMENT, artifact_location=location))
+    def _champion_if_there(self, name: str) -> RegisteredVersion | None:
+        try:
+            return self.version_of(name, CHAMPION)
+        except RegistryError:
+            # The champion was deleted: promoting another is the way out, with none to return to.
+            return None
+
+    def _begun(
+        self,
+        move: Move,
+        version: RegisteredVersion,
+        earlier: RegisteredVersion | None,
+        *,
+        by: str,
+        reason: str,
+    ) -> AliasMove:
+        before = earlier.version if earlier else None
+        to = version.version
+        return begin_move(
+            self._log, move, version.name, version=to, earlier=before, by=by, reason=reason
+        )
+
+    def _finished(self, version: RegisteredVersion, move: AliasMove) -> None:
+        values = (move.by, move.at.isoformat(), move.reason)
+        self._tag(version, dict(zip(PROMOTED_TAGS, values, strict=True)))
+        append_move(self._log, replace(move, is_done=True))
+
+    def _finish_rollback(self, name: str, champion: RegisteredVersion) -> bool:
+        """Ends a rollback that stopped after the champion moved."""
+        begun = self.interrupted(name)
+        if begun is None or (begun.move, begun.version) != ("rollback", champion.version):
+            return False
+        self._client.delete_registered_model_alias(name, PREVIOUS)
+        self._finished(champion, begun)
+        return True
+
+    def _tag(self, version: RegisteredVersion, tags: Mapping[str, str]) -> None:
+        for key, value in tags.items():
+            self._client.set_model_version_tag(version.name, str(version.version), key, value)
+
+    def _store(self, bundle: ModelBundle, fingerprint: str, page: VersionPage) -> RegisteredVersion:
+        number = store_version(
+            self._client,
+            bundle,
+            uri=self._uri,
+            artifacts=self._artifacts,
+            tags={**page.tags, FINGERPRINT_TAG: fingerprint},
+            page=page,
+        )
+        return RegisteredVersion(bundle.name, number, is_new=True)
 
     def _find(self, name: str, fingerprint: str) -> RegisteredVersion | None:
         for stored in self._client.search_model_versions(f"name = '{name}'"):
@@ -305,61 +385,11 @@ class ModelRegistry:
         return None
 
     def _check_exists(self, version: RegisteredVersion) -> None:
-        stored = self._client.search_model_versions(f"name = '{version.name}'")
-        if version.version not in {int(one.version) for one in stored}:
+        if version.version not in {one.version for one in self.versions(version.name)}:
             raise RegistryError(
                 f"model {version.name} has no version {version.version}; registered: "
                 f"{self._versions_in_words(version.name)}."
             )
 
     def _versions_in_words(self, name: str) -> str:
-        stored = self._client.search_model_versions(f"name = '{name}'")
-        return ", ".join(sorted((str(one.version) for one in stored), key=int)) or "none"
-
-
-def _signature(columns: Mapping[str, pl.DataType]) -> Any:  # mlflow has no usable types
-    from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, DataType, Schema
-
-    types: dict[pl.DataType, Any] = {pl.Float32(): DataType.float}
-    inputs = Schema([ColSpec(types[dtype], name) for name, dtype in columns.items()])
-    return ModelSignature(inputs=inputs, outputs=Schema([ColSpec(DataType.double)]))
-
-
-def _write_documents(bundle: ModelBundle, folder: Path) -> list[str]:
-    """Writes all documents but the first booster, which MLflow writes itself."""
-    files = []
-    for name, text in bundle.to_documents().items():
-        if name != _FIRST_BOOSTER:
-            (folder / name).write_text(text, encoding="utf-8")
-            files.append(str(folder / name))
-    return files
-
-
-def _read_documents(folder: Path) -> dict[str, str]:
-    documents = {
-        path.name: path.read_text(encoding="utf-8")
-        for path in sorted((folder / _EXTRA_FOLDER).iterdir())
-    }
-    documents[_FIRST_BOOSTER] = (folder / _FLAVOUR_FILE).read_text(encoding="utf-8")
-    return documents
-
-
-@contextmanager
-def _quiet_mlflow() -> Iterator[Any]:
-    """Imports mlflow without telemetry, progress bars, or a line per table it creates."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    with warnings.catch_warnings():
-        # MLflow 3.17 maps one relation by a loader that SQLAlchemy 2.1 deprecates; it goes when
-        # MLflow maps it otherwise.
-        warnings.filterwarnings(
-            "ignore", message="The ``noload`` loader strategy", category=DeprecationWarning
-        )
-        # Importing mlflow.pyfunc warns of a type hint of MLflow's own; it has none of ours.
-        warnings.filterwarnings("ignore", message=".*Any type hint is inferred as AnyType")
-        import mlflow
-        import mlflow.lightgbm
-
-        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
-        yield mlflow
+        return ", ".join(str(one.version) for one in self.versions(name)) or "none"

@@ -3,7 +3,7 @@
 Where an input is missing or old the status says unknown; no earlier score is ever repeated.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache, partial
@@ -14,9 +14,12 @@ import polars as pl
 from features.errors import DataError
 from features.registry import Feature
 from features.tables import GPU_SCORES, NODE_SCORES
+from features.vocabulary import FAULT_TYPES
 from models.bundle import ModelBundle
 from models.calibration import FloatArray
+from models.doubts import FAILED_MODEL, doubt, outside_share
 from models.failure_model import Values, feature_values
+from models.host_part import HOST_FEATURES
 from models.node_scores import NodeCombination
 from models.prior import PriorModel
 from models.reasons import explain
@@ -24,6 +27,7 @@ from models.reasons import explain
 TELEMETRY_FAMILIES = frozenset({"telemetry_gauge", "telemetry_counter", "telemetry_state"})
 _ROW = "row"
 _NO_REASONS = pl.lit([], dtype=pl.List(pl.String))
+_TYPE_COLUMNS = ("fault_type", "fault_probability", "fault_probabilities")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +49,8 @@ class ScoreLimits:
 
     Attributes:
         max_missing_share: Share of telemetry features known in training that may be null.
+        max_outside_share: Share of features that may be far outside what they were in training
+            (`models.doubts.outside_share`).
         sample_age: Column with the age of the newest sample, hours; None: not checked.
         max_sample_age: Oldest newest sample.
         max_unknown_gpus: Share of a node's GPUs that may be unknown.
@@ -54,6 +60,7 @@ class ScoreLimits:
     """
 
     max_missing_share: float = 0.5
+    max_outside_share: float = 0.3
     sample_age: str | None = None
     max_sample_age: timedelta = timedelta(minutes=30)
     max_unknown_gpus: float = 0.5
@@ -62,7 +69,11 @@ class ScoreLimits:
 
 
 def score_gpus(
-    matrix: pl.DataFrame, served: Sequence[ServedModel], *, limits: ScoreLimits | None = None
+    matrix: pl.DataFrame,
+    served: Sequence[ServedModel],
+    *,
+    limits: ScoreLimits | None = None,
+    failed: Mapping[str, str] | None = None,
 ) -> pl.DataFrame:
     """Scores each row with each model.
 
@@ -70,6 +81,7 @@ def score_gpus(
         matrix: features/gpu_matrix.
         served: Models, one per horizon.
         limits: When a score is unknown.
+        failed: GPUs whose inputs could not be read, with the cause; they are unknown.
 
     Returns:
         scores/gpu_scores: one row per matrix row and model, unknown ones included.
@@ -80,18 +92,27 @@ def score_gpus(
     limits = limits or ScoreLimits()
     # Models of one training read the same features: fetching them costs more than the trees.
     values_of = lru_cache(maxsize=1)(partial(feature_values, matrix))
-    parts = [_score_with(matrix, one, limits=limits, values_of=values_of) for one in served]
+    parts = [
+        _score_with(matrix, one, limits=limits, values_of=values_of, failed=failed)
+        for one in served
+    ]
     return pl.concat(parts) if parts else GPU_SCORES.empty()
 
 
 def score_nodes(
-    gpu_scores: pl.DataFrame, served: Sequence[ServedModel], *, limits: ScoreLimits | None = None
+    gpu_scores: pl.DataFrame,
+    served: Sequence[ServedModel],
+    *,
+    matrix: pl.DataFrame | None = None,
+    limits: ScoreLimits | None = None,
 ) -> pl.DataFrame:
     """Combines the GPU scores of each node, by each model's own combination.
 
     Args:
         gpu_scores: scores/gpu_scores of the same models.
         served: The models.
+        matrix: features/gpu_matrix of the same rows, for what is the node's own; None: nodes
+            are taken to fail by themselves at their mean rate.
         limits: When a score is unknown.
 
     Returns:
@@ -102,6 +123,11 @@ def score_nodes(
         DataError: A bundle has no combination for nodes.
     """
     limits = limits or ScoreLimits()
+    if matrix is not None:
+        keys = ["entity_id", "as_of"]
+        counts = [name for name in HOST_FEATURES if name in matrix.columns]
+        known = matrix.select(*keys, *counts)
+        gpu_scores = gpu_scores.join(known, on=keys, how="left", maintain_order="left")
     parts = []
     for one in served:
         own = gpu_scores.filter(
@@ -129,7 +155,11 @@ def missing_share(
     names = [f.name for f in features if f.family in TELEMETRY_FAMILIES and f.name in known]
     if not names:
         return np.zeros(matrix.height)
-    nulls = matrix.select(pl.sum_horizontal(pl.col(names).is_null().cast(pl.UInt16)))
+    # Of a fleet's hundreds of columns most have no null at all.
+    holed = [name for name in names if matrix[name].null_count()]
+    if not holed:
+        return np.zeros(matrix.height)
+    nulls = matrix.select(pl.sum_horizontal(pl.col(holed).is_null().cast(pl.UInt16)))
     return np.asarray(nulls.to_series().to_numpy() / len(names), dtype=np.float64)
 
 
@@ -139,16 +169,27 @@ def _score_with(
     *,
     limits: ScoreLimits,
     values_of: Callable[[tuple[str, ...]], Values],
+    failed: Mapping[str, str] | None,
 ) -> pl.DataFrame:
     if isinstance(one.model, PriorModel):
         return _score_by_prior(matrix, one.model, version=one.version)
     bundle = one.model
     values = values_of(bundle.model.feature_names)
     missing = missing_share(matrix, bundle.features, frozenset(bundle.usual.median))
+    why = doubt(
+        matrix,
+        missing=missing,
+        outside=outside_share(values, bundle.model.feature_names, bundle.usual),
+        max_missing_share=limits.max_missing_share,
+        max_outside_share=limits.max_outside_share,
+        sample_age=limits.sample_age,
+        max_sample_age=limits.max_sample_age,
+        failed=failed,
+    )
     scored = matrix.with_columns(
         score=pl.Series(bundle.model.scores(matrix, values=values), dtype=pl.Float64),
         missing_share=pl.Series(missing, dtype=pl.Float64),
-        status_reason=_doubt(matrix, missing, limits=limits),
+        status_reason=why,
     )
     scored = scored.with_columns(
         status=pl.when(pl.col("status_reason").is_null())
@@ -156,17 +197,13 @@ def _score_with(
         .otherwise(pl.lit("unknown")),
         score=pl.when(pl.col("status_reason").is_null()).then(pl.col("score")),
     )
-    types, shares = _fault_types(matrix, bundle, values=values)
     is_ok = pl.col("status") == "ok"
+    types = _fault_types(matrix, bundle, values=values)
     return (
-        scored.with_columns(
-            fault_type=pl.Series(types, dtype=pl.String),
-            fault_probability=pl.Series(shares, dtype=pl.Float64),
-            reasons=_reasons(scored, bundle, limits=limits),
-        )
+        scored.hstack(types)
+        .with_columns(reasons=_reasons(scored, bundle, limits=limits))
         .with_columns(
-            fault_type=pl.when(is_ok).then(pl.col("fault_type")),
-            fault_probability=pl.when(is_ok).then(pl.col("fault_probability")),
+            *(pl.when(is_ok).then(pl.col(name)).alias(name) for name in types.columns),
             entity_kind=pl.lit(bundle.model.entity_kind),
             horizon_h=pl.lit(bundle.model.horizon_h, dtype=pl.Int32),
             model_version=pl.lit(one.version),
@@ -176,52 +213,67 @@ def _score_with(
     )
 
 
-def _fault_types(
-    matrix: pl.DataFrame, bundle: ModelBundle, *, values: Values
-) -> tuple[Sequence[str | None], Sequence[float | None]]:
-    """The most probable fault type of each row, and its share; None without a model of them."""
+def _fault_types(matrix: pl.DataFrame, bundle: ModelBundle, *, values: Values) -> pl.DataFrame:
+    """The most probable fault type of each row, its share, and all shares; null without a model."""
     kinds = bundle.fault_types
     if kinds is None:
-        return [None] * matrix.height, [None] * matrix.height
+        schema = {name: GPU_SCORES.schema[name] for name in _TYPE_COLUMNS}
+        return pl.DataFrame(schema=schema).clear(matrix.height)
     is_same = kinds.feature_names == bundle.model.feature_names
-    types, shares = kinds.forecast(matrix, values=values if is_same else None)
-    return types, shares.tolist()
-
-
-def _doubt(matrix: pl.DataFrame, missing: FloatArray, *, limits: ScoreLimits) -> pl.Series:
-    """Why each row's score is not to be trusted; null where it is."""
-    share = pl.lit(pl.Series(missing, dtype=pl.Float64))
-    percent = (share * 100.0).round(0).cast(pl.Int64)
-    too_few = pl.when(share > limits.max_missing_share).then(
-        pl.format("{} % of the telemetry features are missing", percent)
+    shares = kinds.probabilities(matrix, values=values if is_same else None)
+    best = shares.argmax(axis=1)
+    # To a thousandth: more digits say nothing, and take ten times the room on disk.
+    every = np.zeros((matrix.height, len(FAULT_TYPES)), dtype=np.float32)
+    for position, name in enumerate(kinds.classes):
+        if name in FAULT_TYPES:
+            every[:, FAULT_TYPES.index(name)] = shares[:, position].round(3)
+    of_best = shares[np.arange(matrix.height), best]
+    return pl.DataFrame(
+        {
+            "fault_type": pl.Series(kinds.classes, dtype=pl.String).gather(best),
+            "fault_probability": pl.Series(of_best, dtype=pl.Float64),
+            "fault_probabilities": pl.Series(every).cast(pl.List(pl.Float32)),
+        }
     )
-    doubt: pl.Expr = too_few.otherwise(pl.lit(None, dtype=pl.String))
-    if limits.sample_age is not None:
-        if limits.sample_age not in matrix.columns:
-            raise DataError(
-                f"score limits: column {limits.sample_age!r} (sample age) is missing in the "
-                f"matrix. Name a feature of the matrix, or None for sites without telemetry."
-            )
-        age = pl.col(limits.sample_age).cast(pl.Float64)
-        minutes = (age * 60.0).round(0).cast(pl.Int64)
-        doubt = (
-            pl.when(age.is_null())
-            .then(pl.lit("no telemetry sample was seen"))
-            .when(age > limits.max_sample_age / timedelta(hours=1))
-            .then(pl.format("newest sample is {} min old", minutes))
-            .otherwise(doubt)
-        )
-    return matrix.select(doubt.alias("doubt")).to_series()
+
+
+def unknown_scores(matrix: pl.DataFrame, one: ServedModel, *, cause: str) -> pl.DataFrame:
+    """Rows that say why a model gave no score at all.
+
+    Args:
+        matrix: features/gpu_matrix.
+        one: The model.
+        cause: Why.
+
+    Returns:
+        scores/gpu_scores, every one unknown.
+    """
+    task = one.model.task if isinstance(one.model, PriorModel) else one.model.model.task
+    nothing = {name: GPU_SCORES.schema[name] for name in ("score", *_TYPE_COLUMNS)}
+    return matrix.with_columns(
+        *(pl.lit(None, dtype=dtype).alias(name) for name, dtype in nothing.items()),
+        entity_kind=pl.lit(task.entity_kind),
+        horizon_h=pl.lit(task.horizon_h, dtype=pl.Int32),
+        status=pl.lit("unknown"),
+        status_reason=pl.lit(FAILED_MODEL + cause),
+        reasons=_NO_REASONS,
+        missing_share=pl.lit(1.0),
+        model_version=pl.lit(one.version),
+        trained_on=pl.lit(task.trained_on),
+    ).select(GPU_SCORES.schema.names())
 
 
 def _reasons(scored: pl.DataFrame, bundle: ModelBundle, *, limits: ScoreLimits) -> pl.Series:
     """Reasons of the newest moment's highest scores; an empty list for the rest."""
-    top = (
-        scored.with_row_index(_ROW)
+    # Ranked by few columns: sorting the features along takes longer than scoring them.
+    ranked = (
+        scored.select("score", "entity_id", "as_of")
+        .with_row_index(_ROW)
         .filter(pl.col("score").is_not_null(), pl.col("as_of") == pl.col("as_of").max())
         .sort(["score", "entity_id", "as_of"], descending=[True, False, False])
         .head(limits.n_explained)
     )
+    top = scored[ranked[_ROW]].with_columns(ranked[_ROW])
     words = explain(
         top,
         bundle.model,
@@ -230,7 +282,7 @@ def _reasons(scored: pl.DataFrame, bundle: ModelBundle, *, limits: ScoreLimits) 
         n_reasons=limits.n_reasons,
     )
     told = top.select(_ROW, pl.Series("reasons", words, dtype=pl.List(pl.String)))
-    every = scored.with_row_index(_ROW).select(_ROW)
+    every = pl.select(pl.int_range(scored.height, dtype=pl.get_index_type()).alias(_ROW))
     found = every.join(told, on=_ROW, how="left", maintain_order="left")
     return found.select(pl.col("reasons").fill_null(_NO_REASONS)).to_series()
 
@@ -248,6 +300,7 @@ def _score_by_prior(matrix: pl.DataFrame, prior: PriorModel, *, version: str) ->
         status_reason=pl.lit(reason),
         fault_type=pl.lit(None, dtype=pl.String),
         fault_probability=pl.lit(None, dtype=pl.Float64),
+        fault_probabilities=pl.lit(None, dtype=GPU_SCORES.schema["fault_probabilities"]),
         reasons=_NO_REASONS,
         missing_share=pl.lit(0.0),
         model_version=pl.lit(version),
@@ -266,16 +319,20 @@ def _combine_with(own: pl.DataFrame, one: ServedModel, *, limits: ScoreLimits) -
                 f"models.node_scores.NodeCombination and register the model with it."
             )
         combination, task = one.model.nodes, one.model.model.task
+    # By few columns, as the lists of types and reasons are heavy to sort along.
     leading = (
-        own.sort(["score", "entity_id"], descending=[True, False], nulls_last=True)
+        own.select("node", "as_of", "score", "entity_id", "status_reason", "missing_share")
+        .with_row_index(_ROW)
+        .sort(["score", "entity_id"], descending=[True, False], nulls_last=True)
         .group_by("node", "as_of", maintain_order=True)
         .agg(
-            pl.col("entity_id").first().alias("gpu"),
-            pl.col("fault_type", "fault_probability", "reasons").first(),
+            pl.col(_ROW, "entity_id").first(),
             pl.col("missing_share").mean(),
             pl.col("status_reason").drop_nulls().first().alias("doubt"),
         )
+        .rename({"entity_id": "gpu"})
     )
+    leading = leading.hstack(own[leading[_ROW]].select(*_TYPE_COLUMNS, "reasons"))
     nodes = combination.combine(own).join(leading, on=["node", "as_of"], how="left")
     unknown = pl.col("n_unknown") / pl.col("n_gpus") > limits.max_unknown_gpus
     is_prior = isinstance(one.model, PriorModel)
@@ -294,8 +351,7 @@ def _combine_with(own: pl.DataFrame, one: ServedModel, *, limits: ScoreLimits) -
         status_reason=pl.when(is_unknown)
         .then(counted)
         .otherwise(pl.col("doubt") if is_prior else pl.lit(None, dtype=pl.String)),
-        fault_type=pl.when(~is_unknown).then(pl.col("fault_type")),
-        fault_probability=pl.when(~is_unknown).then(pl.col("fault_probability")),
+        **{name: pl.when(~is_unknown).then(pl.col(name)) for name in _TYPE_COLUMNS},
         reasons=_node_reasons(is_unknown),
         missing_share=pl.col("missing_share"),
         model_version=pl.lit(one.version),

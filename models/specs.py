@@ -54,6 +54,8 @@ class TrainSpec:
         lambda_l2: Ridge on leaf values.
         feature_fraction: Share of features each tree sees.
         bagging_fraction: Share of rows each tree sees.
+        extra_trees: Whether each feature is tried at one random threshold instead of all.
+        path_smooth: How much a leaf's value is drawn towards its parent's, in rows.
         seeds: One booster each; raw scores are averaged.
         negative_share: Share of negatives kept; each then weighs 1 / share, so that
             probabilities stay those of the population. With two million rows, a tenth trains
@@ -73,6 +75,8 @@ class TrainSpec:
     lambda_l2: float = 20.0
     feature_fraction: float = 0.3
     bagging_fraction: float = 0.8
+    extra_trees: bool = False
+    path_smooth: float = 0.0
     seeds: tuple[int, ...] = (1,)
     negative_share: float = 1.0
     early_stopping: int | None = None

@@ -1,24 +1,19 @@
-"""Chooses the threshold of a warning policy: by alert budget, or with a guarantee of precision.
+"""Chooses the threshold of one warning policy: by alert budget, or with a guarantee of precision.
 
-What an alert is decides `models.warnings`; how it is judged, `models.event_metrics`.
+Persistence and cooldown are chosen in `models.policy_tuning`; what an alert is decides
+`models.warnings`.
 """
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from datetime import timedelta
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-import polars as pl
+from scipy.special import betainc
 from scipy.stats import binom
 
-from features.errors import DataError
-from models.event_metrics import Episodes, alert_episodes
-from models.specs import Task
-from models.warnings import WarningPolicy, raise_alerts
-
-CANDIDATES = 60
-"""Thresholds tried, at ranks that grow by a constant factor from the strictest on."""
+from models.policy_rows import Episodes, PolicyRows
+from models.warnings import WarningPolicy
 
 
 @dataclass(frozen=True)
@@ -29,143 +24,152 @@ class ThresholdChoice:
         threshold: Score from which on a row is above; None when no threshold qualifies.
         explanation: The choice in words.
         n_tried: Thresholds tried.
+        policy: The whole policy; None when no threshold qualifies.
     """
 
     threshold: float | None
     explanation: str
     n_tried: int
+    policy: WarningPolicy | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The choice as plain values, for JSON."""
-        return asdict(self)
+        return {
+            "threshold": self.threshold,
+            "explanation": self.explanation,
+            "n_tried": self.n_tried,
+            "policy": self.policy.to_dict() if self.policy is not None else None,
+        }
 
 
-def threshold_for_budget(
-    rows: pl.DataFrame, *, policy: WarningPolicy, alerts_per_1000_nodes_per_day: float
-) -> ThresholdChoice:
-    """The lowest threshold at which neither it nor any stricter one spends more than the budget.
+@dataclass(frozen=True)
+class Spending:
+    """What a policy at the lowest threshold within a budget spends and catches.
+
+    Attributes:
+        policy: The policy; None when even the strictest threshold spends more.
+        n_alerts: Its alerts; those of the strictest where there is none.
+        caught: Codes of the incidents it catches, rising.
+        n_tried: Thresholds tried.
+    """
+
+    policy: WarningPolicy | None
+    n_alerts: int
+    caught: tuple[int, ...]
+    n_tried: int
+
+
+@dataclass(frozen=True)
+class SequenceEnd:
+    """The end of a sequence of tests.
+
+    Attributes:
+        policy: The last policy that passed; None when the first did not.
+        episodes: Its episodes; those of the first where none passed.
+        n_tried: Policies tested.
+    """
+
+    policy: WarningPolicy | None
+    episodes: Episodes
+    n_tried: int
+
+
+def spend_budget(rows: PolicyRows, policy: WarningPolicy, *, allowed: float) -> Spending:
+    """The lowest threshold at which neither it nor any stricter one raises more than allowed.
 
     Args:
-        rows: Validation rows: `entity_id`, `as_of`, `node`, `score`.
+        rows: Validation rows.
         policy: Persistence and cooldown; its threshold is ignored.
-        alerts_per_1000_nodes_per_day: Alert budget.
+        allowed: Number of alerts.
 
     Returns:
-        The choice; no threshold when even the strictest spends more.
-
-    Raises:
-        DataError: The budget is not positive, or no row has a score.
+        What it spends and catches.
     """
-    if not alerts_per_1000_nodes_per_day > 0:
-        raise DataError(
-            f"alert budget: must be positive, got {alerts_per_1000_nodes_per_day:g} alerts per "
-            f"1,000 nodes per day. To raise no alert, set policy level observe."
-        )
-    places = rows.select(pl.coalesce("node", "entity_id"), "as_of").unique().height
-    node_days = places * (policy.tick / timedelta(days=1))
-    allowed = alerts_per_1000_nodes_per_day * node_days / 1000.0
-    best, spent, tried = None, 0, 0
-    for threshold in _candidates(rows):
-        tried += 1
-        count = raise_alerts(rows, replace(policy, threshold=threshold)).height
-        if count > allowed:
+    spent = Spending(None, 0, (), 0)
+    for tried, threshold in enumerate(rows.thresholds, start=1):
+        one = replace(policy, threshold=threshold)
+        alerts = rows.alerts(one)
+        if alerts.size > allowed:
+            if spent.policy is None:
+                return Spending(None, alerts.size, (), tried)
             break
-        best, spent = threshold, count
-    budget = f"{alerts_per_1000_nodes_per_day:g} alerts per 1,000 nodes per day"
-    if best is None:
-        words = (
-            f"No threshold keeps to {budget}: {allowed:.1f} alerts are allowed in "
-            f"{node_days:.0f} node-days, the strictest raises {count}."
-        )
-    else:
-        words = (
-            f"Lowest threshold within {budget}: {spent} alerts in {node_days:.0f} node-days of "
-            f"validation, {allowed:.1f} allowed."
-        )
-    return ThresholdChoice(best, words, tried)
+        spent = Spending(one, alerts.size, tuple(rows.caught_by(alerts).tolist()), tried)
+    return spent
 
 
-def threshold_for_precision(
-    tune: pl.DataFrame,
-    test: pl.DataFrame,
-    *,
-    incidents: pl.DataFrame,
-    task: Task,
-    policy: WarningPolicy,
-    precision: float,
-    confidence: float = 0.95,
-) -> ThresholdChoice:
-    """The lowest threshold whose precision is at least `precision` with the given confidence.
+def try_in_order(
+    rows: PolicyRows, policies: Sequence[WarningPolicy], *, precision: float, confidence: float
+) -> SequenceEnd:
+    """Tests "its precision is lower" for one policy after the other until one cannot be rejected.
 
-    Fixed-sequence testing (Learn then Test, Angelopoulos et al. 2021): `tune` says which
-    thresholds are worth testing, `test` rejects "precision is lower" for one after the other,
-    strictest first, by an exact binomial test until the first that it cannot. The unit is an
-    episode: an incident caught, or an entity falsely alarmed, for alerts of one entity are not
-    independent.
+    Fixed-sequence testing (Learn then Test, Angelopoulos et al. 2021): whichever policy is
+    taken, the chance that it has a lower precision is at most `1 - confidence`, as long as the
+    order was fixed without these rows.
 
     Args:
-        tune: Rows with `entity_id`, `as_of`, `node`, `score`, `label`; none shared with `test`.
-        test: Rows of other entities or another time.
-        incidents: core/incidents.
-        task: Lead, horizon, entity kind.
-        policy: Persistence and cooldown; its threshold is ignored.
-        precision: Wanted precision, (0, 1).
+        rows: Rows that had no part in the order.
+        policies: In the order of the tests.
+        precision: Wanted precision.
         confidence: 1 - the chance of being wrong.
 
     Returns:
-        The choice; no threshold when none qualifies.
-
-    Raises:
-        DataError: A share is out of range, or no row has a score.
+        The last that passed.
     """
-    for name, share in (("precision", precision), ("confidence", confidence)):
-        if not 0.0 < share < 1.0:
-            raise DataError(f"threshold with a guarantee: {name} must be in (0, 1), got {share:g}.")
-    wanted = f"precision >= {precision:g} with {confidence:.0%} confidence"
-
-    def episodes(rows: pl.DataFrame, threshold: float) -> Episodes:
-        alerts = raise_alerts(rows, replace(policy, threshold=threshold))
-        return alert_episodes(alerts, rows, incidents=incidents, task=task)
-
-    def chance(found: Episodes) -> float:
-        return float(binom.sf(found.n_true - 1, found.n_true + found.n_false, precision))
-
-    # Start at the threshold the tuning part is surest of: stricter ones have too few episodes
-    # to pass, and the first that does not pass ends the sequence.
-    tuned = [(threshold, chance(episodes(tune, threshold))) for threshold in _candidates(tune)]
-    surest = min(range(len(tuned)), key=lambda i: tuned[i][1])
-    allowed = 1.0 - confidence
-    worth = [threshold for threshold, p in tuned[surest:] if p <= allowed]
-    best, tried, seen = None, 0, Episodes(0, 0)
-    for threshold in worth:
+    best, seen, tried = None, Episodes(0, 0, 0.0), 0
+    for policy in policies:
         tried += 1
-        found = episodes(test, threshold)
-        if chance(found) > allowed:
+        found = rows.outcome(policy)
+        if chance_if_lower(found, precision=precision) > 1.0 - confidence:
             seen = seen if best is not None else found
             break
-        best, seen = threshold, found
-    if best is not None:
-        words = (
-            f"Lowest threshold tested with {wanted}: {seen.n_true} of "
-            f"{seen.n_true + seen.n_false} episodes were true."
-        )
-    elif not worth:
-        words = (
-            f"No threshold qualifies for {wanted}: on the tuning part none has enough true "
-            f"episodes to be worth a test."
-        )
-    else:
-        words = (
-            f"No threshold qualifies for {wanted}: on the test part {seen.n_true} of "
-            f"{seen.n_true + seen.n_false} episodes were true, which is not enough to tell."
-        )
-    return ThresholdChoice(best, words, tried)
+        best, seen = policy, found
+    return SequenceEnd(best, seen, tried)
 
 
-def _candidates(rows: pl.DataFrame) -> Iterator[float]:
-    """Distinct scores from the highest on, at geometrically growing ranks."""
-    score = np.sort(rows["score"].drop_nulls().to_numpy())[::-1]
-    if not score.size:
-        raise DataError("threshold: no row has a score. Score the validation rows first.")
-    ranks = np.unique(np.geomspace(1, score.size, CANDIDATES).round().astype(int)) - 1
-    yield from dict.fromkeys(score[ranks].tolist())
+def chance_if_lower(found: Episodes, *, precision: float) -> float:
+    """The chance of as many true episodes were the precision just `precision`.
+
+    The upper tail of the binomial distribution, exact where every episode is independent; of
+    fewer effective ones as Korn and Graubard (1998) do it, by the beta function.
+
+    Args:
+        found: Episodes.
+        precision: (0, 1).
+
+    Returns:
+        A p-value.
+
+    >>> round(chance_if_lower(Episodes(19, 0, 19.0), precision=0.85), 3)
+    0.046
+    """
+    true = found.precision * found.n_effective
+    if true <= 0.0:
+        return 1.0
+    return float(betainc(true, found.n_effective - true + 1.0, precision))
+
+
+def missing_episodes(found: Episodes, *, precision: float, confidence: float) -> str:
+    """What episodes of a test part lack to show a precision, in words.
+
+    Args:
+        found: Episodes of the test part.
+        precision: Wanted precision.
+        confidence: 1 - the chance of being wrong.
+
+    Returns:
+        A sentence.
+
+    >>> missing_episodes(Episodes(8, 1, 9.0), precision=0.85, confidence=0.95)
+    'At least 19 of 19 independent episodes must be true; 8 of 9 were.'
+    """
+    alone = math.ceil(math.log1p(-confidence) / math.log(precision))
+    worth = f", worth {found.n_effective:.0f} independent ones" * (
+        found.size - found.n_effective >= 0.5
+    )
+    n = max(alone, math.floor(found.n_effective))
+    # The smallest number whose upper tail is as improbable.
+    needed = int(binom.isf(1.0 - confidence, n, precision)) + 1
+    return (
+        f"At least {needed} of {n} independent episodes must be true; {found.n_true} of "
+        f"{found.size} were{worth}."
+    )

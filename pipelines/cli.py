@@ -4,14 +4,24 @@ No logic: each command's work is in the module it names.
 """
 
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from features.errors import ForewarnError
-from pipelines import cli_recovery, cli_remediate, cli_replay, cli_scheduling
+from pipelines import (
+    cli_benchmark,
+    cli_fleet_study,
+    cli_models,
+    cli_recovery,
+    cli_remediate,
+    cli_replay,
+    cli_scheduling,
+    cli_scores,
+    cli_serve,
+    cli_tune,
+)
 from remediation.plan import plain
 from simulation.writers.forms import Form
 
@@ -24,12 +34,21 @@ app = typer.Typer(
 simulate = typer.Typer(no_args_is_help=True, help="Synthetic data with known truth.")
 app.add_typer(simulate, name="simulate")
 app.add_typer(cli_remediate.app, name="remediate")
+app.add_typer(cli_models.app, name="models")
+app.command()(cli_benchmark.benchmark)
 app.command()(cli_replay.replay)
 app.command()(cli_recovery.ettr)
 app.command("checkpoint-advice")(cli_recovery.checkpoint_advice)
 app.command()(cli_recovery.localize)
+app.command()(cli_tune.tune)
+app.command()(cli_scores.score)
+app.command()(cli_scores.outcomes)
+app.command()(cli_scores.metrics)
+app.command()(cli_serve.api)
+app.command()(cli_serve.board)
 simulate.command("recovery")(cli_recovery.simulate_recovery)
 simulate.command()(cli_scheduling.scheduling)
+simulate.command()(cli_fleet_study.study)
 
 _STOPPED: Final = 130
 """Exit code after Ctrl-C."""
@@ -37,10 +56,6 @@ _STOPPED: Final = 130
 SettingsOption = Annotated[
     Path | None,
     typer.Option("--settings", help="Settings file; default: $FOREWARN_SETTINGS.", metavar="FILE"),
-]
-OriginOption = Annotated[
-    list[datetime] | None,
-    typer.Option("--origin", formats=["%Y-%m-%d"], help="Test from here on; may be repeated."),
 ]
 
 
@@ -116,21 +131,6 @@ def quarantine(
             as_json=as_json,
         )
     )
-
-
-@app.command()
-def benchmark(
-    name: Annotated[str, typer.Argument(help="Which benchmark: titan.")],
-    data: Annotated[Path, typer.Option(help="Folder with the data set.", metavar="DIR")],
-    origin: OriginOption = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write the result here.", metavar="FILE")
-    ] = None,
-) -> None:
-    """Train and test on a public data set by its published protocol."""
-    from pipelines.benchmark import render, run_benchmark
-
-    typer.echo(render(run_benchmark(name, data_dir=data, origins=origin, json_path=json_file)))
 
 
 @app.command()

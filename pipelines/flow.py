@@ -5,9 +5,9 @@ What each step computes is in the rooms below; Dagster only calls these in order
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Literal
 
 import polars as pl
 
@@ -22,16 +22,18 @@ from features.tables import GPU_MATRIX, GPU_SCORES, NODE_SCORES
 from features.telemetry_features import Memory, telemetry_reach
 from models.bundle import model_name
 from models.candidate import Candidate, CandidatePlan, build_candidate, gate_against
-from models.prior import fit_prior
 from models.registry import CHAMPION, ModelRegistry
-from models.scoring import ScoreLimits, ServedModel, score_gpus, score_nodes
-from models.specs import Task, TrainSpec
+from models.scoring import ScoreLimits
+from models.specs import Task
 from models.splits import Origin
 from models.warnings import WarningPolicy
 from pipelines.feature_memory import FeatureMemory
 from pipelines.feature_set import SAMPLE_AGE, check_feature_set, matrix_spec
+from pipelines.model_page import model_page
 from pipelines.publish import publish_scores, published_as_of
 from pipelines.scale_out import is_worth, write_matrix, write_scores
+from pipelines.serving.careful_samples import CarefulSamples, CarefulStore
+from pipelines.serving.champions import Champions, scores_of
 from pipelines.settings import Settings
 from pipelines.store import Span, TableStore
 from pipelines.telemetry_store import TelemetryStore
@@ -71,6 +73,7 @@ def gpu_matrix_of(
     *,
     catalogue: FaultCatalogue,
     span: Span,
+    samples: CarefulSamples | None = None,
 ) -> pl.DataFrame:
     """Features of every watched GPU at the end of each hour of a span.
 
@@ -82,12 +85,14 @@ def gpu_matrix_of(
         settings: Where telemetry is stored.
         catalogue: Fault catalogue.
         span: Whole hours.
+        samples: The stored telemetry, where what cannot be read of it is to be noted rather than
+            to fail.
 
     Returns:
         features/gpu_matrix.
     """
     spec = matrix_spec(settings, catalogue)
-    if is_worth(settings, span):
+    if samples is None and is_worth(settings, span):
         write_matrix(tables, settings, span=span, spec=spec)
         return TableStore(settings.store_root).read(GPU_MATRIX, span=span)
     # In the inventory an unknown start means: in place since before the record began.
@@ -96,13 +101,15 @@ def gpu_matrix_of(
 
     def build(memory: Memory | None = None) -> pl.DataFrame:
         return build_gpu_matrix(
-            tables, grid, spec=spec, samples=telemetry, threads=THREADS, memory=memory
+            tables, grid, spec=spec, samples=samples or telemetry, threads=THREADS, memory=memory
         )
 
     since = span.end - telemetry_reach(spec.telemetry) - TICK
     if span.end - span.start == TICK:
         memory = FeatureMemory(settings.memory_dir)
-        newest = _newest_hour(build, memory, telemetry=telemetry, span=span, since=since)
+        newest = _newest_hour(
+            build, memory, telemetry=telemetry, span=span, since=since, samples=samples
+        )
         if newest is not None:
             return newest
     return build()
@@ -115,6 +122,7 @@ def _newest_hour(
     telemetry: TelemetryStore,
     span: Span,
     since: datetime,
+    samples: CarefulSamples | None,
 ) -> pl.DataFrame | None:
     """The rows of an hour from what earlier ones have left.
 
@@ -124,6 +132,7 @@ def _newest_hour(
         telemetry: The samples.
         span: The hour.
         since: Hours before this one do not matter any more.
+        samples: As in `gpu_matrix_of`.
 
     Returns:
         None where the hour is not the newest, another process is at it, or there is no room.
@@ -134,7 +143,8 @@ def _newest_hour(
                 return None
             # Before the samples are read: what is written meanwhile then counts as changed.
             hours = telemetry.origins()
-            matrix = build(Memory(memory, memory.stale_from(hours, since=since)))
+            store = CarefulStore(memory, samples) if samples else memory
+            matrix = build(Memory(store, memory.stale_from(hours, since=since)))
             memory.remember(
                 {hour: origin for hour, origin in hours.items() if since <= hour < span.end}
             )
@@ -157,6 +167,7 @@ def labels_of(
     catalogue: FaultCatalogue,
     span: Span,
     data_end: datetime,
+    kinds: Sequence[Literal["gpu", "node"]] = ("gpu", "node"),
 ) -> pl.DataFrame:
     """Labels of GPUs and nodes at the end of each hour of a span, for every horizon.
 
@@ -166,13 +177,13 @@ def labels_of(
         catalogue: Says which reasons of node states are planned work or our own.
         span: Whole days.
         data_end: Where the record ends.
+        kinds: Whose labels.
 
     Returns:
         features/labels.
     """
     spec = LabelSpec(lead=settings.lead, horizons_h=settings.horizons_h)
-    planned = build_maintenance(tables.node_states, catalogue=catalogue)
-    maintenance = pl.concat([tables.maintenance, planned])
+    maintenance = planned_work(tables.maintenance, tables.node_states, catalogue=catalogue)
     return pl.concat(
         build_labels(
             watched_grid(
@@ -183,9 +194,17 @@ def labels_of(
             maintenance=maintenance,
             data_end=data_end,
             spec=spec,
+            catalogue_version=catalogue.version,
         )
-        for kind in ("gpu", "node")
+        for kind in kinds
     )
+
+
+def planned_work(
+    maintenance: pl.DataFrame, node_states: pl.DataFrame, *, catalogue: FaultCatalogue
+) -> pl.DataFrame:
+    """Planned work and our own actions: those declared, and those that node states tell of."""
+    return pl.concat([maintenance, build_maintenance(node_states, catalogue=catalogue)])
 
 
 def train_candidates(
@@ -196,6 +215,7 @@ def train_candidates(
     topology: pl.DataFrame,
     settings: Settings,
     catalogue: FaultCatalogue,
+    maintenance: pl.DataFrame | None = None,
 ) -> dict[str, str]:
     """Trains, registers and gates one model per horizon.
 
@@ -206,6 +226,7 @@ def train_candidates(
         topology: core/topology; its levels give history features.
         settings: Split, lead, horizons, budget.
         catalogue: Fault catalogue that typed the incidents.
+        maintenance: core/maintenance with our own actions (`planned_work`), for what they hid.
 
     Returns:
         One line per model: its version and the gate's word, or why it could not be trained.
@@ -232,14 +253,23 @@ def train_candidates(
                 trained_on=settings.trained_on,
                 catalogue_version=catalogue.version,
             ),
-            spec=TrainSpec(seeds=(settings.seed,)),
+            spec=settings.training.spec(settings.seed),
+            tuning=settings.training.tuned,
             origin=origin,
             tick=TICK,
             alerts_per_1000_nodes_per_day=settings.alert_budget_per_1000_node_days,
+            high_precision=settings.policy.high_precision,
+            accept_leak_suspects=settings.accept_leak_suspects,
+            uncertain_weight=settings.uncertain_weight,
         )
         try:
             made = build_candidate(
-                matrix, labels=labels, incidents=incidents, features=features, plan=plan
+                matrix,
+                labels=labels,
+                incidents=incidents,
+                features=features,
+                plan=plan,
+                maintenance=maintenance,
             )
         except DataError as error:
             # One horizon without enough data does not stop the others.
@@ -250,7 +280,12 @@ def train_candidates(
 
 
 def score_matrix(
-    matrix: pl.DataFrame, settings: Settings, *, span: Span | None = None
+    matrix: pl.DataFrame,
+    settings: Settings,
+    *,
+    span: Span | None = None,
+    champions: Champions | None = None,
+    failed: Mapping[str, str] | None = None,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Scores of GPUs and nodes by the champion of each horizon, or by prior where there is none.
 
@@ -258,18 +293,19 @@ def score_matrix(
         matrix: features/gpu_matrix.
         settings: Horizons and where the registry is.
         span: The hours of the matrix, which is stored, too; other processes may then score it.
+        champions: Models at hand; None: they are loaded.
+        failed: GPUs whose inputs could not be read, with the cause.
 
     Returns:
         scores/gpu_scores and scores/node_scores.
     """
-    registry = registry_of(settings)
-    served = [_served(registry, matrix, settings, horizon_h=h) for h in settings.horizons_h]
+    champions = champions or Champions(registry_of(settings), settings)
+    served = champions.current(matrix)
     if span is not None and is_worth(settings, span):
         write_scores(settings, span=span, served=served, limits=LIMITS)
         store = TableStore(settings.store_root)
         return store.read(GPU_SCORES, span=span), store.read(NODE_SCORES, span=span)
-    gpu_scores = score_gpus(matrix, served, limits=LIMITS)
-    return gpu_scores, score_nodes(gpu_scores, served, limits=LIMITS)
+    return scores_of(matrix, served, limits=LIMITS, failed=failed)
 
 
 def publish_latest(
@@ -279,7 +315,8 @@ def publish_latest(
     settings: Settings,
     as_of: datetime,
     now: datetime,
-) -> None:
+    champions: Champions | None = None,
+) -> bool:
     """Publishes the scores of one moment, unless newer ones are published already (a backfill).
 
     Args:
@@ -288,49 +325,25 @@ def publish_latest(
         settings: Where to, and how long they stay valid.
         as_of: The moment.
         now: When they are published.
+        champions: Models at hand, for their policies; None: they are loaded.
+
+    Returns:
+        Whether these are the published scores now.
     """
     at = pl.col("as_of") == as_of
     published = published_as_of(settings.scores_dir)
     if gpu_scores.filter(at).is_empty() or (published and published > as_of):
-        return
+        return False
+    champions = champions or Champions(registry_of(settings), settings)
     publish_scores(
         settings.scores_dir,
         gpu_scores=gpu_scores.filter(at),
         node_scores=node_scores.filter(at),
         published_at=now,
         ttl=timedelta(minutes=settings.score_ttl_minutes),
-        policies=_policies_of(node_scores.filter(at), settings),
+        policies=champions.policies(node_scores.filter(at)),
     )
-
-
-def _policies_of(node_scores: pl.DataFrame, settings: Settings) -> dict[int, WarningPolicy]:
-    """The warning policy for nodes of each model that gave these scores; a prior has none."""
-    found: dict[int, WarningPolicy] = {}
-    versions = node_scores.select("horizon_h", "model_version").unique().sort("horizon_h")
-    for horizon_h, version in versions.iter_rows():
-        name = registered_name(settings, horizon_h)
-        if not version.startswith(f"{name}/") or version == f"{name}/prior":
-            continue
-        registry = registry_of(settings)
-        champion = registry.version_of(name, CHAMPION)
-        # Another champion since then: its threshold means nothing for the older one's scores.
-        if champion is not None and champion.label == version:
-            policy = registry.load(champion).policies.get("node")
-            if policy is not None:
-                found[horizon_h] = policy
-    return found
-
-
-def _served(
-    registry: ModelRegistry, matrix: pl.DataFrame, settings: Settings, *, horizon_h: int
-) -> ServedModel:
-    task = Task(horizon_h=horizon_h, lead=settings.lead, trained_on=settings.trained_on)
-    champion = registry.version_of(model_name(task), CHAMPION)
-    if champion is not None:
-        return ServedModel(version=champion.label, model=registry.load(champion))
-    # No row and no incident of one's own: the published rate, raised by the entity's history.
-    prior = fit_prior(matrix.clear(), n_incidents=0, tick=TICK, task=task)
-    return ServedModel(version=f"{model_name(task)}/prior", model=prior)
+    return True
 
 
 def _as_ofs(span: Span) -> tuple[datetime, ...]:
@@ -339,28 +352,13 @@ def _as_ofs(span: Span) -> tuple[datetime, ...]:
 
 def _register(registry: ModelRegistry, made: Candidate) -> str:
     """Registers a candidate and promotes it where it is better than the champion, or than none."""
-    version = registry.register(made.bundle, metrics=_metrics(made))
+    version = registry.register(made.bundle, page=model_page(made))
     champion = registry.version_of(version.name, CHAMPION)
     if champion is not None and champion.version == version.version:
         return f"{version.label}: unchanged, is champion"
-    decision = made.gate
-    if champion is not None:
-        model = registry.load(champion).model
-        # One whose features are built no more cannot score at all: there is nothing to beat.
-        if set(model.feature_names) <= set(made.gpu_test.columns):
-            decision = gate_against(made, model)
+    decision = gate_against(made, registry.load(champion)) if champion is not None else made.gate
     if decision.is_accepted:
-        registry.promote(version, decision=decision)
+        registry.promote(version, decision=decision, against=champion)
+    else:
+        registry.note_gate(version, decision)
     return f"{version.label}: {decision.reason}"
-
-
-def _metrics(made: Candidate) -> dict[str, float]:
-    rows, events = made.gpu_evaluation.all_rows, made.events["node"]
-    values = {
-        "gpu_auc": rows.auc.value,
-        "gpu_average_precision": rows.average_precision.value,
-        "gpu_prevalence": rows.prevalence,
-        "node_alert_precision": events.precision.value,
-        "node_alert_recall": events.recall.value,
-    }
-    return {name: value for name, value in values.items() if value is not None}

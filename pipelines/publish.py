@@ -1,6 +1,7 @@
 """Publishing scores: one immutable Parquet file per tick and table, then `LATEST.json`.
 
-Who reads them is not known here: `remediation.score_source` is one reader.
+`LATEST.json` is a copy of the tick's own file under `ticks/`, which stays: from these the score
+database is made. Who reads them is not known here: `remediation.score_source` is one reader.
 """
 
 import hashlib
@@ -9,6 +10,7 @@ import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -18,7 +20,9 @@ from models.warnings import WarningPolicy
 from pipelines.atomic_files import replace_file
 
 LATEST = "LATEST.json"
+TICKS = "ticks"
 SCHEMA_VERSION = 1
+_NAME = "%Y%m%dT%H%M%SZ"
 
 
 def publish_scores(
@@ -31,6 +35,9 @@ def publish_scores(
     policies: Mapping[int, WarningPolicy] | None = None,
 ) -> Path:
     """Writes one tick and points `LATEST.json` at it, each by an atomic rename.
+
+    A tick that was published before with the same scores and policies stays as it was, with the
+    time at which it was published then.
 
     Args:
         folder: Where scores are published.
@@ -66,9 +73,66 @@ def publish_scores(
         "coverage": gpu_scores.filter(pl.col("status") != "unknown").height / gpu_scores.height,
         "policies": {str(h): _policy_values(one) for h, one in sorted((policies or {}).items())},
     }
+    content = (json.dumps(latest, indent=2, sort_keys=True) + "\n").encode()
+    own = folder / TICKS / f"{as_of:{_NAME}}-{tick_digest(latest)[:12]}.json"
+    if own.exists():
+        content = own.read_bytes()
+    else:
+        replace_file(own, content, sync=True)
     path = folder / LATEST
-    replace_file(path, (json.dumps(latest, indent=2, sort_keys=True) + "\n").encode(), sync=True)
+    if not (path.exists() and path.read_bytes() == content):
+        replace_file(path, content, sync=True)
     return path
+
+
+def tick_digest(latest: Mapping[str, Any]) -> str:
+    """Hash of what a tick says, equal for equal scores, policies and validity.
+
+    Args:
+        latest: The content of `LATEST.json`.
+    """
+    said = {name: value for name, value in latest.items() if name != "published_at"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def published_ticks(folder: Path, *, since: datetime | None = None) -> list[Path]:
+    """The ticks' own files, oldest first; of one published twice with other scores, both.
+
+    Args:
+        folder: Where scores are published.
+        since: Only ticks later than it.
+    """
+    first = "" if since is None else f"{since:{_NAME}}~"
+    return sorted(path for path in (folder / TICKS).glob("[!.]*.json") if path.name > first)
+
+
+def forget_ticks(folder: Path, *, before: datetime, gpus_before: datetime) -> int:
+    """Removes what was published long ago; what `LATEST.json` names always stays.
+
+    Args:
+        folder: Where scores are published.
+        before: Node scores and the ticks' own files before it go.
+        gpus_before: GPU scores before it go.
+
+    Returns:
+        Files removed.
+    """
+    latest = _named(folder / LATEST)
+    removed = 0
+    for kind, oldest in ((TICKS, before), ("node_scores", before), ("gpu_scores", gpus_before)):
+        for path in (folder / kind).glob("[!.]*Z-*"):
+            if path.name < f"{oldest:{_NAME}}" and f"{kind}/{path.name}" not in latest:
+                path.unlink(missing_ok=True)
+                removed += 1
+    return removed
+
+
+def _named(path: Path) -> set[str]:
+    """The files that a tick's file names."""
+    try:
+        return {one["path"] for one in json.loads(path.read_bytes())["files"].values()}
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
 
 
 def published_as_of(folder: Path) -> datetime | None:
@@ -115,6 +179,6 @@ def _write_tick(
     content = buffer.getvalue()
     digest = hashlib.sha256(content).hexdigest()
     # The name holds the content: a tick that is scored again never changes a published file.
-    relative = f"{table}/{as_of:%Y%m%dT%H%M%SZ}-{digest[:12]}.parquet"
+    relative = f"{table}/{as_of:{_NAME}}-{digest[:12]}.parquet"
     replace_file(folder / relative, content, sync=True)
     return {"path": relative, "sha256": digest, "rows": frame.height}

@@ -155,7 +155,7 @@ def _evaluation(
         methods=(model, *baselines),
         threshold=choice.get("threshold"),
         threshold_note=" ".join(
-            f"{kind.upper() if kind == 'gpu' else kind.capitalize()} alerts: {one['explanation']}"
+            f"{_policy_name(kind)} alerts: {one['explanation']}"
             for kind, one in sorted(card["thresholds"].items())
         ),
         top_unit=test.top_unit,
@@ -172,6 +172,10 @@ def _evaluation(
             else Missing("fault types were not judged")
         ),
     )
+
+
+def _policy_name(kind: str) -> str:
+    return "GPU" if kind == "gpu" else kind.replace("_", " ").capitalize()
 
 
 def _classes(

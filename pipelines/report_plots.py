@@ -32,12 +32,15 @@ _SETTLED_AT = 5
 _PERCENT = FuncFormatter(lambda share, _: round_percent(share))
 
 
-def precision_recall_plot(methods: Sequence[Method], *, threshold: float | None) -> Plot | None:
+def precision_recall_plot(
+    methods: Sequence[Method], *, threshold: float | None, recall_ceiling: float | None = None
+) -> Plot | None:
     """Precision against recall, the model and the baselines that rank best.
 
     Args:
         methods: Methods with curves; those without are left out.
         threshold: The model's alert threshold, marked on its curve.
+        recall_ceiling: Share of failures that announce themselves, where known.
 
     Returns:
         The plot; None without any curve.
@@ -64,19 +67,33 @@ def precision_recall_plot(methods: Sequence[Method], *, threshold: float | None)
         "pr",
         size_in=size,
         alt=alt,
-        paint=partial(_paint_curves, drawn=drawn, threshold=threshold, prevalence=prevalence),
+        paint=partial(
+            _paint_curves,
+            drawn=drawn,
+            threshold=threshold,
+            prevalence=prevalence,
+            recall_ceiling=recall_ceiling,
+        ),
     )
     return Plot(svg, caption, _MIN_WIDTH_PX)
 
 
 def _paint_curves(
-    figure: Figure, *, drawn: Sequence[Method], threshold: float | None, prevalence: float
+    figure: Figure,
+    *,
+    drawn: Sequence[Method],
+    threshold: float | None,
+    prevalence: float,
+    recall_ceiling: float | None,
 ) -> None:
     axes = figure.subplots()
     tops = [_draw_curve(axes, method, _style(drawn, method)) for method in drawn]
     axes.axhline(prevalence, color=MUTED.light, linewidth=1.0)
     label = f"no skill: {percent(prevalence)} of rows"
     axes.plot([], [], color=MUTED.light, linewidth=1.0, label=label)
+    if recall_ceiling is not None:
+        words = f"recall ceiling: {percent(recall_ceiling)} of failures announce themselves"
+        axes.axvline(recall_ceiling, color=ALARM.light, linewidth=1.2, dashes=(4, 2), label=words)
     point = _point_at(drawn[0], threshold)
     if point is not None:
         axes.plot(

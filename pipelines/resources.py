@@ -45,4 +45,5 @@ class Installation(dg.ConfigurableResource[Settings]):
     @property
     def catalogue(self) -> FaultCatalogue:
         """The fault catalogue of this site."""
-        return load_catalogue(self.settings.fault_catalogue)
+        settings = self.settings
+        return load_catalogue(settings.fault_catalogue, overrides=settings.fault_overrides)

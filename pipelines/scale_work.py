@@ -28,6 +28,7 @@ from features.matrix import MatrixSpec, build_gpu_matrix
 from features.tables import GPU_MATRIX, GPU_SCORES, NODE_SCORES
 from features.telemetry_features import telemetry_reach
 from models.bundle import ModelBundle, bundle_from_documents
+from models.host_part import HOST_FEATURES
 from models.prior import PriorModel
 from models.scoring import ScoreLimits, ServedModel, score_gpus, score_nodes
 from pipelines.atomic_files import replace_file
@@ -188,7 +189,13 @@ class ScoreWork:
         if hour == self.newest:
             matrix = TableStore(self.store_root).read(GPU_MATRIX, span=hour)
             rows = self._scores(matrix, limits=self.limits)
-        return rows, score_nodes(rows, self._served(), limits=self.limits)
+        hosts = pl.scan_parquet(self._files(hour)).select("entity_id", "as_of", *self._counts(hour))
+        return rows, score_nodes(rows, self._served(), matrix=hosts.collect(), limits=self.limits)
+
+    def _counts(self, span: Span) -> list[str]:
+        """What of the matrix is the node's own."""
+        stored = pl.scan_parquet(self._files(span)).collect_schema().names()
+        return [name for name in HOST_FEATURES if name in stored]
 
     def _scores(self, matrix: pl.DataFrame, *, limits: ScoreLimits) -> pl.DataFrame:
         return score_gpus(matrix, self._served(), limits=limits)

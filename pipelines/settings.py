@@ -5,10 +5,11 @@ Nothing is read at import; the remediation hook has its own site file (`remediat
 
 import itertools
 import os
+import re
 import reprlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 import yaml
 from pydantic import (
@@ -22,10 +23,16 @@ from pydantic import (
 )
 
 from features.errors import SettingsError
+from pipelines.api_settings import ApiSettings
+from pipelines.board_settings import BoardSettings
+from pipelines.secret_source import SecretSource
+from pipelines.training_settings import TrainingSettings
 from remediation.strict_yaml import parse_yaml
 
 ENVIRONMENT_VARIABLE = "FOREWARN_SETTINGS"
 
+
+_PASSWORD: Final = re.compile(r"(//[^/@:]*):[^@]*@")
 
 Horizon = Annotated[int, Field(ge=1, le=8784)]
 
@@ -65,6 +72,98 @@ class ScaleOutSettings(_Strict):
         return self.scheduler is not None or self.workers > 0
 
 
+class ScoreDatabaseSettings(_Strict):
+    """Where latest scores and their history are kept beside the files.
+
+    Attributes:
+        url: SQLAlchemy URL of SQLite or PostgreSQL, without a password; None: `scores.db` under
+            `data_root`.
+        password: Where the password is found.
+        history_days: How long history is kept.
+    """
+
+    url: str | None = None
+    password: SecretSource | None = None
+    history_days: int = Field(default=90, ge=1, le=3660)
+
+    @field_validator("url")
+    @classmethod
+    def _without_password(cls, url: str | None) -> str | None:
+        if url is not None and _PASSWORD.search(url):
+            raise ValueError(
+                "a password in it would be in the settings file: name where it is found, with "
+                "score_database.password"
+            )
+        return url
+
+
+class AlertmanagerSettings(_Strict):
+    """Where alerts are sent.
+
+    Attributes:
+        url: Base address, such as `http://alertmanager:9093`.
+        token: Where a bearer token is found, if one is needed.
+        ca_file: Certificates of its authority; None: the system's.
+        resend_minutes: How often open alerts are sent again.
+    """
+
+    url: str = Field(pattern=r"^https?://[^\s@]+$")
+    token: SecretSource | None = None
+    ca_file: Path | None = None
+    resend_minutes: float = Field(default=5.0, gt=0, le=1440)
+
+
+class EventWebhookSettings(_Strict):
+    """Where alerts are told as signed requests.
+
+    Attributes:
+        url: The address; https, or http to this machine.
+        key: Where the signing key is found.
+        ca_file: Certificates of its authority; None: the system's.
+    """
+
+    url: str
+    key: SecretSource
+    ca_file: Path | None = None
+
+
+class ServingSettings(_Strict):
+    """How scores are made and told; docs/scores.md says what each is for.
+
+    Attributes:
+        settle_minutes: How long data of an hour is waited for.
+        every_s: How often `forewarn score --loop` looks whether a tick is due.
+        min_coverage: Below this share of scored GPUs an alert is sent.
+        top_nodes: Nodes that the metrics name, by falling score.
+        published_days: How long published node scores are kept.
+        published_gpu_days: How long published GPU scores are kept.
+        alertmanager: Where alerts are sent.
+        webhook: Where alerts are told as signed requests.
+        report_to_dagster: Whether `forewarn score` tells Dagster's instance what it stored.
+    """
+
+    settle_minutes: float = Field(default=10.0, ge=0, le=55)
+    every_s: float = Field(default=20.0, gt=0, le=600)
+    min_coverage: float = Field(default=0.9, ge=0, le=1)
+    top_nodes: int = Field(default=100, ge=0, le=10_000)
+    published_days: int = Field(default=35, ge=1, le=3660)
+    published_gpu_days: int = Field(default=3, ge=1, le=3660)
+    alertmanager: AlertmanagerSettings | None = None
+    webhook: EventWebhookSettings | None = None
+    report_to_dagster: bool = False
+
+
+class PolicySettings(_Strict):
+    """What warning policies must hold, beside the alert budget.
+
+    Attributes:
+        high_precision: Precision that a second policy for nodes has with 95 % confidence, or else
+            raises nothing; None: there is no such policy.
+    """
+
+    high_precision: float | None = Field(default=0.85, gt=0, lt=1, allow_inf_nan=False)
+
+
 class Settings(_Strict):
     """One installation of Forewarn.
 
@@ -82,9 +181,17 @@ class Settings(_Strict):
         regime: Regime of a synthetic record; reports then show how many failures announce
             themselves at all.
         alert_budget_per_1000_node_days: Alerts the operators can take.
+        policy: What warning policies must hold beside it.
         seed: Seed of training.
+        training: How models are trained.
         remediation: Site file of the hook; None: its defaults.
         fault_catalogue: CSV of fault rules; None: the shipped one.
+        fault_overrides: CSV of the site's own fault rules, each in the place of its like in the
+            catalogue or before all others; None: none.
+        accept_leak_suspects: Whether candidates that look like a leak may become champion: set it
+            once a person has looked, and take it out again.
+        uncertain_weight: Share of our own drains that are taken to have been right; rows before
+            them then train as positives in part. None: they are left out.
         score_ttl_minutes: How long published scores stay valid.
         switch_level: What the topology calls the switch that a node hangs on.
         rack_level: What the topology calls the rack of a node.
@@ -95,6 +202,10 @@ class Settings(_Strict):
         node_states_hold_only_trouble: Whether a node that the node states say nothing about is up
             (a list of events), rather than unknown (a full record).
         scale_out: Where features and scores of long spans are computed.
+        score_database: Where latest scores and their history are kept beside the files.
+        serving: How scores are made and told.
+        api: The HTTP API and the board.
+        board: The board: address, the site's time zone, how long a login lasts.
     """
 
     site: str
@@ -109,9 +220,14 @@ class Settings(_Strict):
     trained_on: Literal["synthetic", "real"] = "real"
     regime: str | None = None
     alert_budget_per_1000_node_days: float = Field(default=10.0, gt=0, allow_inf_nan=False)
+    policy: PolicySettings = PolicySettings()
     seed: int = 1
+    training: TrainingSettings = TrainingSettings()
     remediation: Path | None = None
     fault_catalogue: Path | None = None
+    fault_overrides: Path | None = None
+    accept_leak_suspects: bool = False
+    uncertain_weight: float | None = Field(default=None, ge=0, le=1)
     score_ttl_minutes: int = Field(default=90, gt=0, le=1440)
     switch_level: str = "switch"
     rack_level: str = "rack"
@@ -119,8 +235,12 @@ class Settings(_Strict):
     data_partition: Literal["hour", "day"] = "hour"
     node_states_hold_only_trouble: bool = False
     scale_out: ScaleOutSettings = ScaleOutSettings()
+    score_database: ScoreDatabaseSettings = ScoreDatabaseSettings()
+    serving: ServingSettings = ServingSettings()
+    api: ApiSettings = ApiSettings()
+    board: BoardSettings = BoardSettings()
 
-    @field_validator("inputs", "data_root", "remediation", "fault_catalogue")
+    @field_validator("inputs", "data_root", "remediation", "fault_catalogue", "fault_overrides")
     @classmethod
     def _is_path(cls, path: Path | None) -> Path | None:
         if path is not None and "\0" in str(path):
@@ -251,10 +371,11 @@ def settings_from(content: object, *, origin: Path) -> Settings:
         ]
         raise SettingsError(f"settings file {origin}: " + "; ".join(lines)) from error
     base = origin.parent
-    relative = ("inputs", "data_root", "remediation", "fault_catalogue")
+    relative = ("inputs", "data_root", "remediation", "fault_catalogue", "fault_overrides")
     paths = {key: base / value for key in relative if (value := getattr(settings, key))}
     return settings.model_copy(update=paths)
 
 
 def _short(value: object) -> str:
-    return reprlib.repr(value)[:80]  # never writes a large value out
+    # Never writes a large value out, nor the password of an address.
+    return reprlib.repr(_PASSWORD.sub(r"\1:***@", value) if isinstance(value, str) else value)[:80]

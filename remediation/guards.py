@@ -157,6 +157,19 @@ def listed(decision: Decision, context: GuardContext) -> Verdict:
     return passes("listed", "allowed")
 
 
+def not_held_out(decision: Decision, context: GuardContext) -> Verdict:
+    """Nodes of the hold-out are never acted on, but for the sake of a large job."""
+    hold_out = context.site.hold_out
+    if not hold_out.chooses(decision.node):
+        return passes("not_held_out", "not in the hold-out")
+    job = hold_out.gives_way_to(context.cluster.jobs_on(decision.node))
+    if job is not None:
+        said = f"in the hold-out, which gives way to job {job.job_id} on {job.n_nodes} nodes"
+        return passes("not_held_out", said)
+    said = f"in the hold-out of {hold_out.percent:g} % of nodes that are watched, never acted on"
+    return limits("not_held_out", said)
+
+
 def node_state(decision: Decision, context: GuardContext) -> Verdict:
     """Only a node that is up and nobody's is taken; another owner's is never touched."""
     node = context.node(decision)
@@ -268,6 +281,7 @@ GUARDS: Final[tuple[Guard, ...]] = (
     model_fit_to_act,
     policy_level,
     listed,
+    not_held_out,
     node_state,
     same_boot,
     not_held,

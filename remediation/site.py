@@ -23,6 +23,7 @@ from pydantic import (
 
 from features.errors import SettingsError
 from features.vocabulary import FAULT_TYPES, POLICY_LEVELS
+from remediation.hold_out import HoldOut
 from remediation.strict_yaml import parse_yaml, said_of
 
 ANY = "*"
@@ -276,6 +277,7 @@ class Site(_Strict):
         levels: How far automation may go; the first fitting rule counts, otherwise *observe*.
         allow: Patterns of nodes the hook may touch.
         deny: Patterns of nodes it must not, whatever `allow` says.
+        hold_out: Nodes that are scored and never acted on, to learn what alerts are worth.
         standby: Patterns of nodes kept as warm standby; those that are up and idle count as
             replacements in their partitions.
         loaned: Patterns of servers of another pool that are lent when idle.
@@ -298,6 +300,7 @@ class Site(_Strict):
     levels: tuple[LevelRule, ...] = ()
     allow: tuple[str, ...] = (ANY,)
     deny: tuple[str, ...] = ()
+    hold_out: HoldOut = HoldOut()
     standby: tuple[str, ...] = ()
     loaned: tuple[str, ...] = ()
     interruptible_partitions: tuple[str, ...] = ()

@@ -9,8 +9,9 @@ import dagster as dg
 import polars as pl
 
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
-from pipelines.flow import publish_latest, score_matrix, train_candidates
+from pipelines.flow import planned_work, publish_latest, score_matrix, train_candidates
 from pipelines.resources import Installation
+from pipelines.serving.delivery import delivery_of
 
 KINDS = {"parquet"}
 
@@ -25,6 +26,8 @@ def model_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
             "labels": dg.AssetIn(["features", "labels"]),
             "incidents": dg.AssetIn(["core", "incidents"]),
             "topology": dg.AssetIn(["core", "topology"]),
+            "maintenance": dg.AssetIn(["core", "maintenance"]),
+            "node_states": dg.AssetIn(["core", "node_states"]),
         },
         group_name="models",
         kinds={"lightgbm", "mlflow"},
@@ -37,14 +40,18 @@ def model_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
         labels: pl.DataFrame,
         incidents: pl.DataFrame,
         topology: pl.DataFrame,
+        maintenance: pl.DataFrame,
+        node_states: pl.DataFrame,
     ) -> dg.MaterializeResult[None]:
+        catalogue = installation.catalogue
         outcome = train_candidates(
             matrix,
             labels=labels,
             incidents=incidents,
             topology=topology,
             settings=installation.settings,
-            catalogue=installation.catalogue,
+            catalogue=catalogue,
+            maintenance=planned_work(maintenance, node_states, catalogue=catalogue),
         )
         return dg.MaterializeResult(metadata=dict(outcome))
 
@@ -65,13 +72,14 @@ def model_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
         span = run_span(context)
         gpu_scores, node_scores = score_matrix(matrix, installation.settings, span=span)
-        publish_latest(
+        if publish_latest(
             gpu_scores,
             node_scores,
             settings=installation.settings,
             as_of=span.end,
             now=installation.now,
-        )
+        ):
+            delivery_of(installation.settings).run(installation.now)
         return gpu_scores, node_scores
 
     return [candidate, scores]

@@ -9,9 +9,13 @@ import dagster as dg
 import polars as pl
 
 from features.tables import READS
+from pipelines.drift_flow import drift_in_words, drift_of
 from pipelines.ingest import landing_of
 from pipelines.quarantine import all_refusals
 from pipelines.resources import Installation
+from pipelines.serving.live_outcomes import judge_live
+from pipelines.serving.outcome_words import words_of
+from pipelines.serving.place import score_engine
 
 RAW = [
     dg.AssetKey(["raw", name])
@@ -48,7 +52,37 @@ def monitoring_assets() -> Sequence[dg.AssetsDefinition]:
     def quarantine(installation: Installation) -> pl.DataFrame:
         return all_refusals(installation.settings)
 
-    return [reads, quarantine]
+    @dg.asset(
+        key=["monitoring", "live_quality"],
+        deps=[["scores", "node_scores"], ["core", "incidents"]],
+        group_name="monitoring",
+        kinds={"parquet"},
+        description="Whether published alerts came true, by week and model; also the outcomes.",
+    )
+    def live_quality(installation: Installation) -> dg.MaterializeResult[None]:
+        settings = installation.settings
+        judged = judge_live(
+            settings,
+            engine=score_engine(settings),
+            catalogue=installation.catalogue,
+            now=installation.now,
+        )
+        rows = 0 if judged is None else judged.quality.height
+        return dg.MaterializeResult(metadata={"rows": rows, "quality": words_of(judged)})
+
+    @dg.asset(
+        key=["monitoring", "drift"],
+        deps=[["features", "gpu_matrix"], ["features", "labels"], ["scores", "gpu_scores"]],
+        group_name="monitoring",
+        kinds={"parquet"},
+        code_version="1",
+        description="Inputs and scores of the last weeks against each champion's training.",
+    )
+    def drift(installation: Installation) -> dg.Output[pl.DataFrame]:
+        found = drift_of(installation.settings, now=installation.now)
+        return dg.Output(found, metadata={"drift": drift_in_words(found)[0]})
+
+    return [reads, quarantine, live_quality, drift]
 
 
 def monitoring_checks() -> Sequence[dg.AssetChecksDefinition]:

@@ -6,6 +6,7 @@ What its columns mean, and every check of them, is in `features.catalogue`.
 import csv
 import hashlib
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -15,21 +16,39 @@ from features.errors import SettingsError
 SHIPPED_CATALOGUE: Final = Path(__file__).parents[1] / "catalogue" / "fault_catalogue.csv"
 
 
-def load_catalogue(path: Path | None = None) -> FaultCatalogue:
+def load_catalogue(path: Path | None = None, *, overrides: Path | None = None) -> FaultCatalogue:
     """Reads a fault catalogue.
 
     Args:
         path: CSV file (UTF-8, comma, header); None: the shipped one.
+        overrides: CSV file with a site's own rows, each in the place of its like or before all
+            others; None: no such rows.
 
     Returns:
-        The catalogue. Its version is the file's name with the start of its SHA-256, so that
+        The catalogue. Its version is each file's name with the start of its SHA-256, so that
         an incident can be traced to the rules that typed it.
 
     Raises:
-        SettingsError: The file cannot be read, is no CSV, or breaks a rule of
-            `features.catalogue`.
+        SettingsError: A file cannot be read, is no CSV, or breaks a rule of `features.catalogue`.
     """
     path = path or SHIPPED_CATALOGUE
+    rows, version = _read(path)
+    catalogue = _named(path, lambda: FaultCatalogue.from_rows(rows, version=version))
+    if overrides is None:
+        return catalogue
+    own, own_version = _read(overrides)
+    return _named(overrides, lambda: catalogue.with_overrides(own, version=own_version))
+
+
+def _named(path: Path, build: Callable[[], FaultCatalogue]) -> FaultCatalogue:
+    try:
+        return build()
+    except SettingsError as error:
+        raise SettingsError(f"{path}: {error}") from error
+
+
+def _read(path: Path) -> tuple[list[dict[str, str]], str]:
+    """The rows of a file and its version."""
     try:
         data = path.read_bytes()
         text = data.decode("utf-8-sig")
@@ -38,11 +57,11 @@ def load_catalogue(path: Path | None = None) -> FaultCatalogue:
             f"fault catalogue {path} cannot be read: {error}. Give a UTF-8 CSV file with the "
             f"columns {', '.join(CATALOGUE_COLUMNS)}, or none to use the shipped one."
         ) from error
-    version = f"{path.stem}@{hashlib.sha256(data).hexdigest()[:8]}"
     try:
-        return FaultCatalogue.from_rows(_rows(text, path), version=version)
+        rows = _rows(text, path)
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from error
+    return rows, f"{path.stem}@{hashlib.sha256(data).hexdigest()[:8]}"
 
 
 def _rows(text: str, path: Path) -> list[dict[str, str]]:

@@ -30,6 +30,8 @@ ASSETS = [
     "features/gpu_matrix",
     "features/labels",
     "models/candidate",
+    "monitoring/drift",
+    "monitoring/live_quality",
     "monitoring/quarantine",
     "monitoring/reads",
     "raw/coverage",

@@ -146,3 +146,16 @@ def test_a_secondary_event_soon_after_a_primary_one_of_its_gpu_is_an_echo(
     assert got["other_event_count_1h"].sum() == counted
     assert got["hbm_event_count_1h"].sum() == 1
     assert got["distinct_xid_count_24h"].sum() == 1 + counted
+
+
+def test_links_of_a_node_are_counted_apart_from_its_other_events() -> None:
+    told = [("oom", -0.5), ("link", -2.0), ("link", -30.0), ("link", 0.0), ("edac", -3.0)]
+    rows = [
+        {"event_id": str(i), "ts": at(h), "node": "n", "kind": kind, "count": 1}
+        for i, (kind, h) in enumerate(told)
+    ]
+    got = build_events(ROWS, fill(CORE_HEALTH_EVENTS, rows), catalogue=CATALOGUE, spec=EventSpec())
+    row = got.row(0, named=True)
+    assert [row[f"node_link_event_count_{w}"] for w in ("1h", "24h", "7d")] == [0, 1, 2]
+    assert row["node_event_count_24h"] == 3
+    assert row["hours_since_node_link_event"] == pytest.approx(2.0)

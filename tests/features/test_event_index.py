@@ -24,14 +24,17 @@ def test_counts_times_and_sums_are_those_of_a_plain_loop(
 ) -> None:
     index = EventIndex(*arrays(events))
     groups, before = arrays(questions)
-    count, last, days = (
+    count, last, elapsed = (
         ask(groups, before) for ask in (index.count, index.last_time, index.elapsed)
     )
+    scale_days = 3.0 / US_PER_DAY
+    decayed = index.decayed(groups, before, days=scale_days)
     for i, (of_group, until) in enumerate(questions):
         own = [t for g, t in events if g == of_group and g != NO_GROUP and t < until]
         assert count[i] == len(own)
         assert last[i] == max(own) if own else np.isnan(last[i])
-        assert abs(days[i] - sum(until - t for t in own) / US_PER_DAY) < 1e-15
+        assert abs(decayed[i] - sum(np.exp((t - until) / 3.0) for t in own)) < 1e-9
+        assert elapsed[i] == sum(until - t for t in own)
 
 
 @settings(max_examples=60, deadline=None)
@@ -50,6 +53,15 @@ def test_the_last_event_is_that_of_an_as_of_join(seed: int, is_sorted: bool) -> 
     expected = joined.sort("index")["ts"].cast(pl.Float64)
     got = pl.Series("ts", EventIndex(groups, times).last_time(of_group, asked), nan_to_null=True)
     assert got.equals(expected)
+
+
+def test_the_sum_of_a_group_does_not_depend_on_how_much_there_is_of_others() -> None:
+    now = 1_500_000_000_000_000  # microseconds: some thousands of such pass 2**63
+    own = np.array([now - 7, now - 3])
+    times = np.concatenate((np.full(20_000, now - 1), own))
+    groups = np.concatenate((np.zeros(20_000, np.int64), [1, 1]))
+    asked, moment = np.array([0, 1]), np.array([now, now])
+    assert EventIndex(groups, times).elapsed(asked, moment).tolist() == [20_000, 10]
 
 
 def test_no_events_and_no_questions_are_answered() -> None:

@@ -1,6 +1,7 @@
 """Rules of the catalogue and of incidents: one per entity and repair, typed by its evidence."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -191,6 +192,93 @@ def test_a_bad_catalogue_row_is_named(change: dict[str, str], message: str) -> N
     with pytest.raises(SettingsError, match=message) as caught:
         FaultCatalogue.from_rows([GOOD, GOOD | {"code": "2"} | change], version="v")
     assert "row 2" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("codes", "needs"),
+    [
+        ([(0, 48)], "reset"),
+        ([(0, 48), (0.05, 63)], "drain_reset"),
+        ([(0, 63), (0.05, 48)], "drain_reset"),
+        ([(0, 48), (1, 63)], "reset"),  # a minute apart: another matter
+        ([(0, 48), (0.05, 64)], "replace"),
+        ([(0, 64)], "replace"),
+        ([(0, 79)], "reboot"),
+    ],
+)
+def test_an_incident_says_what_its_fault_needs(codes: list[tuple[float, int]], needs: str) -> None:
+    assert found(*(event(at, code) for at, code in codes))["needs"].to_list() == [needs]
+
+
+def test_an_outage_nobody_explains_says_nothing_of_what_it_needs() -> None:
+    assert found(states=(down(0, 9, "something new"),))["needs"].to_list() == [None]
+
+
+def test_a_job_on_several_nodes_is_no_evidence_but_its_node_with_a_fault_is() -> None:
+    job = {"job_id": "1", "attempt": 0, "nodes": ["n", "m"], "end": at(5)}
+    job |= {"end_state": "NODE_FAIL"}
+    assert found(event(0, 79), jobs=(job,)).height == 1
+
+
+@pytest.mark.parametrize(
+    ("minutes", "kind"), [(-10, "gpu"), (-11, "node"), (5, "gpu"), (6, "node")]
+)
+def test_a_job_that_ended_with_its_node_belongs_to_a_fault_from_10_min_before_to_5_min_after(
+    minutes: float, kind: str
+) -> None:
+    job = {"job_id": "1", "attempt": 0, "nodes": ["n"], "end": at(100), "end_state": "NODE_FAIL"}
+    incidents = found(event(100 + minutes, 79), jobs=(job,))
+    of_job = incidents.filter(pl.col("evidence").str.contains("job 1"))
+    assert of_job["entity_kind"].to_list() == [kind]
+    assert incidents.height == (1 if kind == "gpu" else 2)
+
+
+def own(**row: str) -> dict[str, str]:
+    return dict.fromkeys(CATALOGUE_COLUMNS, "") | row
+
+
+def test_a_sites_row_takes_the_place_of_the_shipped_one() -> None:
+    softer = CATALOGUE.with_overrides(
+        [own(kind="xid", code="109", role="noise", group="app", note="here: always the job")],
+        version="site@1",
+    )
+    incidents = build_incidents(
+        fill(CORE_HEALTH_EVENTS, event(0, 109), event(300, 79)),
+        fill(CORE_NODE_STATES),
+        fill(CORE_JOBS),
+        fill(CORE_INVENTORY),
+        catalogue=softer,
+    )
+    assert incidents["fault_type"].to_list() == ["off_bus"]
+    assert set(incidents["catalogue_version"]) == {f"{CATALOGUE.version}+site@1"}
+    assert len(softer.rules) == len(CATALOGUE.rules)
+
+
+def test_a_sites_new_row_comes_before_all_others() -> None:
+    row = own(kind="xid", code="999", role="primary", fault_type="pcie", group="other")
+    added = CATALOGUE.with_overrides([row | {"needs": "inspect"}], version="s")
+    assert added.rules[0].code == 999
+    assert added.rules[1:] == CATALOGUE.rules
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"role": "bad"}, "role must be"), ({"needs": "prayer"}, "needs must be empty or one of")],
+)
+def test_a_bad_row_of_a_site_is_named(change: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as caught:
+        CATALOGUE.with_overrides([GOOD, GOOD | {"code": "2"} | change], version="v")
+    assert "fault overrides, row 2" in str(caught.value)
+
+
+def test_overrides_are_read_from_a_file_and_change_the_version(tmp_path: Path) -> None:
+    path = tmp_path / "site.csv"
+    path.write_text("kind,code,pattern,role,fault_type,group,note\nxid,109,,noise,,app,ours\n")
+    found = load_catalogue(None, overrides=path)
+    assert found.version.startswith(f"{CATALOGUE.version}+site@")
+    path.write_text("kind,code\nxid,109\n")
+    with pytest.raises(SettingsError, match="site.csv: fault overrides, row 1: column 'pattern'"):
+        load_catalogue(None, overrides=path)
 
 
 def test_the_same_row_twice_is_an_error() -> None:

@@ -102,6 +102,21 @@ def test_an_incident_counts_from_lead_to_the_end_of_the_horizon(
     assert label_of(0, incidents=[incident(start, start + 1)]) == expected
 
 
+def test_every_label_carries_the_version_of_its_catalogue() -> None:
+    inventory = fill(CORE_INVENTORY, stay(-100, None))
+    labels = build_labels(
+        watched_grid(inventory, [at(0)], entity_kind="gpu"),
+        incidents=fill(CORE_INCIDENTS),
+        inventory=inventory,
+        maintenance=fill(CORE_MAINTENANCE),
+        data_end=at(100),
+        spec=LabelSpec(lead=timedelta(hours=LEAD), horizons_h=(HORIZON, 200)),
+        catalogue_version="faults@1",
+    )
+    assert labels["label"].to_list() == [0, None]
+    assert labels["catalogue_version"].to_list() == ["faults@1", "faults@1"]
+
+
 def test_an_incident_that_has_ended_is_over_at_its_end() -> None:
     assert label_of(0, incidents=[incident(-2, 0)]) == (0, None)
 

@@ -5,20 +5,27 @@ adds or removes records at or after it, in every table at once. A record's own t
 what is known later of it (an end, an end state, a repair) counts as later.
 """
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from features import history_features
 from features.catalogue import FaultCatalogue
-from features.contracts import TableContract
+from features.contracts import Column, TableContract
 from features.core_tables import CoreTables
 from features.event_features import EventSpec
+from features.history_counters import CounterSpec
 from features.history_features import HistorySpec
+from features.history_outages import OutageRule
+from features.history_states import StateSpec
 from features.matrix import PARTS, MatrixSpec, build_gpu_matrix, matrix_features
 from features.tables import (
+    CORE_COUNTERS,
     CORE_GPU_TELEMETRY,
     CORE_HEALTH_EVENTS,
     CORE_INCIDENTS,
@@ -54,9 +61,29 @@ FULL = MatrixSpec(
     catalogue=CATALOGUE,
     events=EventSpec(echo_within=timedelta(seconds=5)),
     telemetry=TelemetrySpec(peer_levels=("cage",)),
-    history=HistorySpec(ordinal_levels=("cage",), repeat_gap=timedelta(hours=1)),
+    history=HistorySpec(
+        ordinal_levels=("cage",),
+        repeat_gap=timedelta(hours=1),
+        decays=(timedelta(30),),
+        weeks=2,
+    ),
+    counters=CounterSpec(names=("hours", "remaps"), clocks=("hours",)),
+    states=StateSpec(
+        rule=OutageRule(level="cage", most_together=1),
+        decays=(timedelta(30),),
+        levels=("cage",),
+        has_weekday=True,
+    ),
+)
+COUNTERS = replace(
+    CORE_COUNTERS,
+    columns=(
+        *CORE_COUNTERS.columns,
+        *(Column(name, pl.Float64(), "", nullable=True) for name in ("hours", "remaps")),
+    ),
 )
 CONTRACTS = {
+    "counters": COUNTERS,
     "gpu_telemetry": CORE_GPU_TELEMETRY,
     "health_events": CORE_HEALTH_EVENTS,
     "jobs": CORE_JOBS,
@@ -67,6 +94,7 @@ CONTRACTS = {
     "node_states": CORE_NODE_STATES,
 }
 TIMES = {
+    "counters": ("valid_from", "valid_to"),
     "gpu_telemetry": ("ts", None),
     "health_events": ("ts", None),
     "jobs": ("start", "end"),
@@ -102,6 +130,9 @@ def sampled(level: int) -> Record:
 
 
 DETAILS: dict[str, st.SearchStrategy[Record]] = {
+    "counters": st.fixed_dictionaries(
+        {"gpu_uuid": gpu, "hours": st.just(5.0), "remaps": st.none() | st.just(1.0) | st.just(2.0)}
+    ),
     "gpu_telemetry": st.builds(
         lambda uuid, level: on_its_node({"gpu_uuid": uuid, **sampled(level)}),
         gpu,
@@ -275,11 +306,24 @@ def eventful(hours: float) -> World:
             {**moved, "valid_from": at(hours), "valid_to": at(hours + minute)},
             {**moved, "valid_from": at(hours + 2 * minute)},
         ],
-        "topology": [{**node, "level": "cage", "place": "2", "valid_from": at(hours)}],
-        "maintenance": [{**node, "kind": "maintenance", "start": at(hours)}],
-        "node_states": [
-            {**node, "state": "down", "valid_from": at(hours), "valid_to": at(hours + minute)}
+        "topology": [
+            {"node": name, "level": "cage", "place": "2", "valid_from": at(hours)}
+            for name in ("n1", "n2")
         ],
+        "maintenance": [{**node, "kind": "maintenance", "start": at(hours)}],
+        # Down for a minute, and then both nodes for six.
+        "node_states": [
+            {"node": name, "state": state}
+            | {"valid_from": at(hours + begin * minute), "valid_to": at(hours + end * minute)}
+            for name in ("n1", "n2")
+            for state, begin, end in (("up", 0, 1), ("down", 1, 2), ("up", 2, 3), ("down", 3, 9))
+        ],
+        "counters": [
+            {"gpu_uuid": "a", "hours": 5.0, "remaps": float(i)}
+            | {"valid_from": at(hours + i * minute), "valid_to": at(hours + (i + 1) * minute)}
+            for i in range(3)
+        ]
+        + [{"gpu_uuid": "a", "hours": 5.0, "remaps": 3.0, "valid_from": at(hours + 3 * minute)}],
     }
 
 
@@ -300,9 +344,22 @@ def registered() -> set[str]:
 
 def test_the_same_records_before_as_of_change_every_registered_feature() -> None:
     # Rates need a day of exposure in the new place: the records of 40 h ago change them.
-    unchanged = registered() - changed_by(-0.3) - changed_by(-40)
-    assert unchanged == {"slot_number"}  # the grid says the slot
+    # The day of the week is that of a week ago; counters of 30 and 90 days ago are of then.
+    moments = (-0.3, -40.0, -160.0, -24.0 * 31, -24.0 * 91)
+    unchanged = registered() - set().union(*(changed_by(hours) for hours in moments))
+    assert unchanged == {"slot_number", "weekday"}  # the grid says the slot and the moment
 
 
 def test_the_same_records_from_as_of_on_change_none() -> None:
     assert changed_by(0.0) == set()
+
+
+def test_a_feature_that_looks_an_hour_ahead_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The drill: history that counts incidents as if it were two hours later.
+    told = history_features.past_incidents
+
+    def early(incidents: pl.DataFrame, stays: pl.DataFrame, **how: Any) -> pl.DataFrame:
+        return told(incidents, stays, **how).with_columns(pl.col("start") - timedelta(hours=2))
+
+    monkeypatch.setattr(history_features, "past_incidents", early)
+    assert "own_incident_count" in changed_by(0.0)

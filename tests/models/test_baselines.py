@@ -11,6 +11,7 @@ from features.registry import Feature
 from models.baselines import (
     all_baselines,
     history_count,
+    history_rank,
     last_xid,
     logistic_regression,
     oracle,
@@ -67,6 +68,19 @@ def test_history_ranks_by_the_count_that_looks_back_furthest() -> None:
     assert history_count(rows, features=features).scores.to_list() == [1, 0]
 
 
+def test_history_rank_asks_the_gpu_first_then_its_node_then_the_time() -> None:
+    columns = {
+        "own_incident_count": [0.0, 0.0, 1.0, 1.0, None],
+        "node_incident_count_7d": [0.0, 9.0, 0.0, 0.0, 0.0],
+        "node_incident_count_180d": [3.0, 2.0, 1.0, 1.0, 1.0],
+        "own_days_since_incident": [None, None, 5.0, 90.0, None],
+    }
+    windows = {"node_incident_count_7d": 7 * DAY, "node_incident_count_180d": 180 * DAY}
+    features = [feature(name, "history", windows.get(name)) for name in columns]
+    scores = history_rank(frame(**columns), features=features).scores
+    assert scores.arg_sort(descending=True).to_list() == [2, 3, 0, 1, 4]
+
+
 def test_the_last_xid_ranks_the_most_recent_first_and_none_last() -> None:
     names = ["hours_since_hbm_event", "hours_since_app_event"]
     rows = frame(**{names[0]: [5.0, None, None], names[1]: [9.0, 2.0, None]})
@@ -78,7 +92,7 @@ def test_the_last_xid_ranks_the_most_recent_first_and_none_last() -> None:
 def test_what_lacks_its_columns_is_not_available() -> None:
     rows = frame(power_w=[1.0])
     features = [feature("power_w", "telemetry_gauge")]
-    for baseline in (static_rules, history_count, last_xid):
+    for baseline in (static_rules, history_count, history_rank, last_xid):
         found = baseline(rows, features=features)
         assert found.scores is None
         assert "no column" in found.note

@@ -9,18 +9,17 @@ import pytest
 from features.core_tables import CoreTables
 from features.errors import DataError
 from features.history_features import HistorySpec
+from features.matrix import MatrixSpec
 from features.tables import CORE_INCIDENTS, CORE_INVENTORY, CORE_TOPOLOGY
-from models.benchmark import (
-    LEAVERS_TRAINED,
-    BenchmarkProtocol,
-    benchmark_rows,
-    run_protocol,
-    shuffled_labels,
-)
+from models import benchmark_scorers
+from models.benchmark import run_protocol
+from models.benchmark_protocol import BenchmarkProtocol, Ranking, Rival
 from models.benchmark_result import MODEL, BenchmarkResult
+from models.benchmark_rows import benchmark_rows, shuffled_labels
+from models.benchmark_scorers import fit
 from models.evaluation import Bootstrap
 from models.specs import TrainSpec
-from models.training import TooFewIncidentsError
+from models.training import TooFewIncidentsError, train
 
 T0 = datetime(2024, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -33,6 +32,7 @@ def at(days: float) -> datetime:
     return T0 + timedelta(days=days)
 
 
+SPEC = TrainSpec(rounds=20, min_data_in_leaf=5, lambda_l2=1.0, min_incidents=5)
 PROTOCOL = BenchmarkProtocol(
     name="small",
     first_as_of=at(30),
@@ -44,8 +44,24 @@ PROTOCOL = BenchmarkProtocol(
     test=90 * DAY,
     old_before=at(100),
     place_level="cage",
-    history=HistorySpec(windows=(30 * DAY, 365 * DAY), scopes=("own",), ordinal_levels=("cage",)),
-    train=TrainSpec(rounds=20, min_data_in_leaf=5, lambda_l2=1.0, min_incidents=5),
+    features=MatrixSpec(
+        parts=("history",),
+        history=HistorySpec(
+            windows=(30 * DAY, 365 * DAY), scopes=("own",), ordinal_levels=("cage",)
+        ),
+    ),
+    train=(SPEC,),
+    rankings=(
+        Ranking(name="upper cage", features=("cage_number",), above=0.0),
+        Ranking(name="own events", features=("own_incident_count",)),
+    ),
+    rivals=(
+        Rival(
+            name="age alone",
+            features=("age_days", "stay_.*"),
+            train=TrainSpec(rounds=5, min_data_in_leaf=5, min_incidents=5),
+        ),
+    ),
     bootstrap=Bootstrap(resamples=20),
 )
 
@@ -203,13 +219,31 @@ def test_the_unit_with_most_incidents_is_a_top_unit_though_few_rows_are_positive
     assert window.top_units == (REPEATER, "gpu-7")
 
 
-def test_who_left_is_unlabelled_and_in_one_population_a_negative(result):
+def test_who_left_is_unlabelled_and_in_the_other_reading_a_negative(result):
     everyone = result.windows[0].metrics("all")
     assert everyone.n_unlabelled == 1
-    for scorer in (MODEL, LEAVERS_TRAINED):
+    for scorer in (MODEL, "age alone"):
         with_leavers = result.windows[0].metrics("leavers count as negatives", scorer)
         assert with_leavers.n_rows == everyone.n_rows + 1
         assert with_leavers.n_positive == everyone.n_positive
+    rows = result.windows[0].rows
+    paired = [r for r in rows if r.population == "leavers negative, old batch" and r.gain]
+    assert [row.scorer for row in paired] == ["age alone"]
+
+
+def test_in_the_other_reading_those_who_left_are_learned_from_too(tables, monkeypatch):
+    learned = []
+
+    def spy(rows, **options):
+        learned.append((rows.height, rows["label"].null_count()))
+        return train(rows, **options)
+
+    monkeypatch.setattr(benchmark_scorers, "train", spy)
+    rows, features = benchmark_rows(tables, replace(PROTOCOL, rivals=()))
+    run_protocol(rows, features, protocol=replace(PROTOCOL, origins=(at(450),), rivals=()))
+    height = learned[0][0]
+    assert learned[0] == (height, 1)
+    assert (height, 0) in learned
 
 
 def test_every_test_row_is_scored_by_a_model_that_never_saw_its_entity(result):
@@ -221,7 +255,7 @@ def test_every_test_row_is_scored_by_a_model_that_never_saw_its_entity(result):
 def test_where_half_of_the_entities_fail_too_rarely_the_unseen_are_not_judged(tables):
     rows, features = benchmark_rows(tables, PROTOCOL)
     known = run_protocol(rows, features, protocol=PROTOCOL).windows[0].n_train_positive
-    strict = replace(PROTOCOL, train=replace(PROTOCOL.train, min_incidents=known - 5))
+    strict = replace(PROTOCOL, train=(replace(SPEC, min_incidents=known - 5),))
     strict = replace(strict, origins=PROTOCOL.origins[:1])
     window = run_protocol(rows, features, protocol=strict).windows[0]
     assert "unseen entities" not in {row.population for row in window.rows}
@@ -240,8 +274,8 @@ def test_the_gain_on_a_baseline_is_the_difference_of_both_auc(result):
         for row in window.rows:
             if row.population == "all" and row.scorer != MODEL:
                 wanted = window.metrics().auc.value - row.metrics.auc.value
-                assert row.gain.value == pytest.approx(wanted)
-                assert row.gain.low <= row.gain.value <= row.gain.high
+                assert row.gain.auc.value == pytest.approx(wanted)
+                assert row.gain.auc.low <= row.gain.auc.value <= row.gain.auc.high
 
 
 def test_the_baseline_of_places_is_learned_before_the_origin(tables):
@@ -283,3 +317,69 @@ def test_fault_types_of_one_kind_are_not_told_apart(tables):
     rows, features = benchmark_rows(replace(tables, incidents=one_kind), PROTOCOL)
     window = run_protocol(rows, features, protocol=PROTOCOL).windows[0]
     assert window.fault_types.value is None
+
+
+def test_a_rule_and_an_order_by_a_feature_are_baselines(result):
+    for window in result.windows:
+        # Only the upper cage fails: the rule finds every positive row.
+        rule = window.metrics(scorer="upper cage")
+        assert rule.auc.value == pytest.approx(window.metrics(scorer="place").auc.value)
+        count = window.metrics(scorer="history count").auc.value
+        assert window.metrics(scorer="own events").auc.value == count
+
+
+def test_a_rival_stands_beside_the_model_in_both_readings_of_who_left(result):
+    for window in result.windows:
+        row = window.row(scorer="age alone")
+        assert row.metrics.n_rows == window.metrics().n_rows
+        gain = window.metrics().average_precision.value - row.metrics.average_precision.value
+        assert row.gain.average_precision.value == pytest.approx(gain)
+    left = result.windows[0].row("leavers count as negatives", "age alone")
+    assert left.metrics.n_rows > result.windows[0].metrics().n_rows
+
+
+def test_dealt_labels_are_ranked_by_chance_in_every_result(result):
+    for window in result.windows:
+        dealt = window.metrics("labels dealt anew")
+        assert dealt.n_positive == window.metrics().n_positive
+        assert dealt.auc.value == pytest.approx(0.5, abs=0.25)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"rankings": (Ranking(name="odd", features=("no_such",)),)}, "no feature no_such"),
+        (
+            {"rivals": (Rival(name="odd", features=("no_such",), train=PROTOCOL.train),)},
+            "no feature matches no_such",
+        ),
+    ],
+)
+def test_a_baseline_that_names_no_feature_is_refused(tables, wrong, said):
+    rows, features = benchmark_rows(tables, PROTOCOL)
+    with pytest.raises(DataError, match=said):
+        run_protocol(rows, features, protocol=replace(PROTOCOL, **wrong))
+
+
+def test_without_an_old_batch_and_a_level_there_is_no_such_population(tables):
+    bare = replace(PROTOCOL, old_before=None, place_level=None, origins=PROTOCOL.origins[:1])
+    rows, features = benchmark_rows(tables, bare)
+    window = run_protocol(rows, features, protocol=bare).windows[0]
+    assert "old batch" not in {row.population for row in window.rows}
+    assert "place" not in {row.scorer for row in window.rows}
+
+
+def test_features_that_do_not_vary_in_training_are_left_out(tables, result):
+    _, features = benchmark_rows(tables, PROTOCOL)
+    assert 0 < result.windows[0].n_features < len(features)
+
+
+def test_scores_of_several_trainings_are_averaged(tables):
+    rows, features = benchmark_rows(tables, PROTOCOL)
+    specs = (SPEC, replace(SPEC, num_leaves=3))
+    names = [feature.name for feature in features]
+    one, other, both = (
+        fit(rows, names, task=PROTOCOL.task, specs=chosen).raw_scores(rows)
+        for chosen in (specs[:1], specs[1:], specs)
+    )
+    assert both == pytest.approx((one + other) / 2)

@@ -155,17 +155,18 @@ def test_a_node_that_could_not_be_scored_is_counted_not_lost(inputs, plan, made)
 
 
 def test_the_threshold_is_the_policys_and_its_alerts_are_those_judged(made, plan) -> None:
-    for kind, choice in made.thresholds.items():
-        policy = made.bundle.policies[kind]
+    for kind in ("gpu", "node"):
+        choice, policy = made.thresholds[kind], made.bundle.policies[kind]
         assert policy.threshold == choice.threshold
-        assert (policy.n, policy.k, policy.cooldown) == (plan.n, plan.k, plan.cooldown)
+        assert (policy.n, policy.k) in plan.persistence
+        assert policy.cooldown in plan.cooldowns
     alerts = raise_alerts(made.gpu_test, made.bundle.policies["gpu"])
     assert made.events["gpu"].n_alerts == alerts.height > 0
 
 
 def test_where_no_threshold_keeps_the_budget_none_alerts(inputs, plan) -> None:
     # One tick above is an alert, and a thousandth of an alert is allowed.
-    strict = replace(plan, alerts_per_1000_nodes_per_day=0.001, n=1, k=1)
+    strict = replace(plan, alerts_per_1000_nodes_per_day=0.001, persistence=((1, 1),))
     found = build_candidate(**inputs, plan=strict)
     assert found.thresholds["gpu"].threshold is None
     assert found.bundle.policies["gpu"].threshold == NEVER_ALERT > 1.0
@@ -189,13 +190,24 @@ def test_the_card_tells_what_the_candidate_tells(made) -> None:
     assert card["gains"]["never"]["value"] == made.gains["never"].value
     assert card["test"]["all_rows"]["auc"]["value"] == made.gpu_evaluation.all_rows.auc.value
     assert card["test_nodes"]["all_rows"]["n_rows"] == made.node_evaluation.all_rows.n_rows
-    assert set(card["events"]) == set(card["thresholds"]) == {"gpu", "node"}
+    names = {"gpu", "node", "node_high_precision"}
+    assert set(card["events"]) == set(card["thresholds"]) == names
+    assert card["events"]["node"]["top_unit"] == made.events["node"].top_unit
+    assert card["calibration"]["check"]["slope"]["value"] == made.calibration["gpu"].slope.value
+    assert card["calibration_nodes"]["log_loss"] == made.calibration["node"].log_loss
     assert set(card["baselines"]) == set(card["gains"])
 
 
 def test_a_candidate_equal_to_the_champion_does_not_replace_it(made) -> None:
-    found = gate_against(made, made.bundle.model)
+    found = gate_against(made, made.bundle)
     assert (found.is_accepted, found.difference.value) == (False, 0.0)
+
+
+def test_a_champion_whose_features_are_built_no_more_is_nothing_to_beat(made) -> None:
+    columns = replace(made, gpu_test=made.gpu_test.drop("power_w_mean_24h"))
+    found = gate_against(columns, made.bundle)
+    assert found.is_accepted == made.gate.is_accepted
+    assert "features are not built (power_w_mean_24h)" in found.reason
 
 
 def test_a_site_with_few_incidents_is_told_so(inputs, plan) -> None:

@@ -12,7 +12,7 @@ from features.contracts import UTC_TIME
 from features.errors import DataError
 from features.tables import CORE_INCIDENTS
 from models.evaluation import Bootstrap
-from models.event_metrics import alert_episodes, evaluate_events, incidents_by_entity, judge_alerts
+from models.event_metrics import evaluate_events, incidents_by_entity, judge_alerts
 from models.specs import Task
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -138,10 +138,20 @@ def test_a_node_answers_for_its_gpus_and_for_itself() -> None:
     assert events(rows, rows, both, task=NODE_TASK).n_caught == 1
 
 
-def test_an_episode_is_one_incident_or_one_entity() -> None:
-    rows = row_frame([("a", 0, 1), ("a", 1, 1), ("a", 20, 0), ("b", 0, 0), ("b", 9, 0)])
-    found = alert_episodes(rows, rows, incidents=incident_frame([("a", 5)]), task=TASK)
-    assert (found.n_true, found.n_false) == (1, 2)
+def test_a_result_is_told_without_the_unit_that_has_most_of_it() -> None:
+    rows = row_frame([("a", 0, 1), ("a", 1, 1), ("b", 0, 0), ("c", 0, 1), ("d", 9, 0)])
+    incidents = pl.concat(
+        [
+            incident_frame([("a", 5)]),
+            incident_frame([("c", 5)]).with_columns(incident_id=pl.lit("inc-c")),
+        ]
+    )
+    alerts = rows.filter(pl.col("entity_id").is_in(["a", "b"]))
+    found = events(alerts, rows, incidents)
+    assert (found.precision.value, found.recall.value) == (pytest.approx(2 / 3), 0.5)
+    assert found.top_unit == "a"
+    assert found.precision_without_top_unit.value == 0.0
+    assert found.recall_without_top_unit.value == 0.0
 
 
 def test_an_alert_whose_outcome_is_censored_is_neither_true_nor_false() -> None:
@@ -152,7 +162,6 @@ def test_an_alert_whose_outcome_is_censored_is_neither_true_nor_false() -> None:
     found = events(rows, rows, incidents)
     assert (found.n_true, found.n_false, found.n_unjudged) == (0, 0, 1)
     assert (found.n_incidents, found.n_caught) == (0, 0)
-    assert alert_episodes(rows, rows, incidents=incidents, task=TASK).n_true == 0
 
 
 def test_a_missing_column_is_named() -> None:

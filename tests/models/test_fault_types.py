@@ -8,7 +8,12 @@ import polars as pl
 import pytest
 
 from features.errors import DataError
-from models.fault_types import FaultTypeModel, evaluate_fault_types, train_fault_types
+from models.fault_types import (
+    FaultTypeModel,
+    evaluate_fault_types,
+    last_event_type,
+    train_fault_types,
+)
 from models.specs import TrainSpec
 
 SPEC = TrainSpec(rounds=30, min_data_in_leaf=5)
@@ -96,14 +101,22 @@ def test_each_incident_counts_once_in_the_metrics() -> None:
     )
     often = positives(["thermal"], rows_each=8)
     once = positives(["off_bus", "pcie", "gsp"], rows_each=1).with_columns(
-        incident_id="x" + pl.col("incident_id"), last=pl.lit("pcie")
+        incident_id="x" + pl.col("incident_id"),
+        hours_since_hbm_event=pl.lit(None, pl.Float32),
+        hours_since_nvlink_event=pl.lit(5.0, pl.Float32),
+        hours_since_off_bus_event=pl.lit(2.0, pl.Float32),
     )
     rows = pl.concat([often, once], how="diagonal")
-    found = evaluate_fault_types(model, rows, last_xid_type="last")
+    found = evaluate_fault_types(model, rows)
     assert (found.n_incidents, found.top1, found.top2) == (4, 0.25, 0.5)
     assert (found.prior_top1, found.prior_top2) == (0.25, 0.5)
-    # Where there was no Xid the most frequent class stands: thermal is right, pcie is right.
+    # Where there was no event the most frequent class stands: thermal is right, off_bus is right.
     assert found.last_xid_top1 == 0.5
+
+
+def test_without_event_features_there_is_no_last_event(kinds, rows) -> None:
+    assert last_event_type(rows) is None
+    assert evaluate_fault_types(kinds, rows).last_xid_top1 is None
 
 
 def test_without_an_incident_there_is_nothing_to_learn_or_judge(kinds, rows) -> None:

@@ -1,11 +1,13 @@
 """Rules of the gate between candidate and champion."""
 
+from datetime import timedelta
+
 import numpy as np
 import polars as pl
 import pytest
 
 from models.evaluation import Bootstrap
-from models.gate import decide
+from models.gate import decide, features_not_built, without_champion
 
 FAST = Bootstrap(resamples=60)
 
@@ -83,3 +85,56 @@ def test_a_first_candidate_of_chance_is_seldom_accepted() -> None:
         )
         accepted += decide(rows, candidate="score", bootstrap=FAST).is_accepted
     assert accepted <= 2
+
+
+def test_a_better_ranking_with_wrong_probabilities_is_refused(judged) -> None:
+    rows = judged.with_columns(
+        sharp=pl.col("score"), loud=(pl.col("score") * 4).clip(0, 0.99) * 0.5 + 0.4
+    )
+    good = decide(rows, candidate="sharp", champion="noise", bootstrap=FAST)
+    loud = decide(
+        rows.with_columns(fair=pl.lit(rows["label"].mean())),
+        candidate="loud",
+        champion="fair",
+        bootstrap=FAST,
+    )
+    assert good.is_accepted
+    assert loud.difference.low > 0
+    assert not loud.is_accepted
+    assert "probabilities are worse than the champion's: log-loss +" in loud.reason
+
+
+def test_rows_that_the_champion_has_seen_are_left_out_and_counted(rows, judged) -> None:
+    timed = judged.with_columns(rows["as_of"])
+    middle = rows["as_of"].median()
+    decided = decide(
+        timed,
+        candidate="score",
+        champion="noise",
+        champion_seen_until=middle,
+        bootstrap=FAST,
+    )
+    later = timed.filter(pl.col("as_of") >= middle)
+    alone = decide(later, candidate="score", champion="noise", bootstrap=FAST)
+    assert (decided.difference, decided.log_loss) == (alone.difference, alone.log_loss)
+    assert f"Left out: {rows.height - later.height} of {rows.height} rows before" in decided.reason
+
+
+def test_a_champion_that_has_seen_every_row_cannot_be_compared(rows, judged) -> None:
+    found = decide(
+        judged.with_columns(rows["as_of"]),
+        candidate="score",
+        champion="noise",
+        champion_seen_until=rows["as_of"].max() + timedelta(hours=1),
+        bootstrap=FAST,
+    )
+    assert not found.is_accepted
+    assert "Cannot be held against the champion: 0 rows" in found.reason
+
+
+def test_a_champion_whose_features_are_built_no_more_is_not_compared_and_it_is_said(judged) -> None:
+    first = decide(judged, candidate="score", bootstrap=FAST)
+    absent = features_not_built(("fan_pct", "score"), judged.columns)
+    said = without_champion(first, absent)
+    assert said.is_accepted == first.is_accepted
+    assert "1 of its features are not built (fan_pct)" in said.reason

@@ -4,6 +4,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +21,12 @@ from models.registry import (
     RegisteredVersion,
     RegistryError,
 )
+from models.version_page import VersionPage
 
 ACCEPTED = GateDecision(
     is_accepted=True, difference=Estimate(0.1, 0.05, 0.15), reason="Better than the base rate."
 )
+WHO = {"by": "ann", "reason": "false alarms since Monday"}
 REFUSED = GateDecision(
     is_accepted=False, difference=Estimate(0.0, -0.1, 0.1), reason="Not better beyond chance."
 )
@@ -54,7 +57,8 @@ def test_importing_the_registry_does_not_load_mlflow() -> None:
 @pytest.mark.slow
 def test_a_version_read_back_scores_the_same_to_the_last_bit(registry, bundle, rows) -> None:
     ours = variant(bundle, horizon_h=101)
-    version = registry.register(ours, metrics={"auc": 0.9})
+    page = VersionPage(metrics={"auc": 0.9}, artifacts={"card.html": "<p>card</p>"})
+    version = registry.register(ours, page=page)
     again = registry.load(version)
     assert version.is_new
     assert (again.model.scores(rows) == ours.model.scores(rows)).all()
@@ -81,10 +85,10 @@ def test_promotion_keeps_the_last_champion_and_rollback_returns_to_it(registry, 
     registry.promote(second, decision=ACCEPTED)
     assert registry.load_champion(name)[0].version == second.version
     assert registry.version_of(name, PREVIOUS).version == first.version
-    assert registry.rollback(name).version == first.version
+    assert registry.rollback(name, **WHO).version == first.version
     assert registry.load_champion(name)[0].version == first.version
     with pytest.raises(RegistryError, match="no alias 'previous'"):
-        registry.rollback(name)
+        registry.rollback(name, **WHO)
 
 
 @pytest.mark.slow
@@ -201,3 +205,140 @@ def test_a_fresh_process_loads_the_champion_and_leaves_nothing_behind(
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == variant(bundle, horizon_h=111).fingerprint
     assert list(tmp_path.iterdir()) == []
+
+
+class CrashError(Exception):
+    """Stands for the end of the process."""
+
+
+def crash_at_alias_move(registry: ModelRegistry, monkeypatch, number: int) -> None:
+    """The process dies instead of making its n-th change of an alias."""
+    calls = iter(range(1, 99))
+    client = registry._client
+    for method in ("set_registered_model_alias", "delete_registered_model_alias"):
+        real = getattr(client, method)
+
+        def dying(*args, real=real):
+            if next(calls) == number:
+                raise CrashError
+            return real(*args)
+
+        monkeypatch.setattr(client, method, dying)
+
+
+def three(registry: ModelRegistry, bundle: ModelBundle, horizon_h: int) -> list[RegisteredVersion]:
+    """Version 1 is previous, 2 is champion, 3 is candidate."""
+    made = [
+        registry.register(variant(bundle, horizon_h=horizon_h, card=card))
+        for card in ("a", "b", "c")
+    ]
+    registry.promote(made[0], decision=ACCEPTED)
+    registry.promote(made[1], decision=ACCEPTED)
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("horizon_h", "number"), [(120, 1), (121, 2)])
+def test_a_promotion_that_stops_half_way_leaves_the_old_champion_and_can_be_repeated(
+    registry, bundle, monkeypatch, horizon_h, number
+) -> None:
+    _, second, third = three(registry, bundle, horizon_h)
+    name = second.name
+    with monkeypatch.context() as patched:
+        crash_at_alias_move(registry, patched, number)
+        with pytest.raises(CrashError):
+            registry.promote(third, decision=ACCEPTED)
+    assert registry.load_champion(name)[0].version == second.version
+    assert (registry.interrupted(name).version, registry.interrupted(name).by) == (3, "the gate")
+    if number == 2:
+        with pytest.raises(RegistryError, match="stopped half way.*promote one of: 1, 2, 3"):
+            registry.rollback(name, **WHO)
+    registry.promote(third, decision=ACCEPTED)
+    assert registry.version_of(name, CHAMPION).version == third.version
+    assert registry.version_of(name, PREVIOUS).version == second.version
+    assert registry.interrupted(name) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("horizon_h", "number", "champion"), [(122, 1, 2), (123, 2, 1)])
+def test_a_rollback_that_stops_half_way_leaves_one_champion_and_can_be_repeated(
+    registry, bundle, monkeypatch, horizon_h, number, champion
+) -> None:
+    first, _, _ = three(registry, bundle, horizon_h)
+    name = first.name
+    with monkeypatch.context() as patched:
+        crash_at_alias_move(registry, patched, number)
+        with pytest.raises(CrashError):
+            registry.rollback(name, **WHO)
+    assert registry.load_champion(name)[0].version == champion
+    assert registry.interrupted(name).move == "rollback"
+    assert registry.rollback(name, **WHO).version == first.version
+    assert registry.version_of(name, PREVIOUS) is None
+    assert registry.interrupted(name) is None
+
+
+@pytest.mark.slow
+def test_who_promoted_and_why_is_kept_with_the_version_and_in_the_log(registry, bundle) -> None:
+    made = registry.register(variant(bundle, horizon_h=124))
+    with pytest.raises(RegistryError, match="never asked.*overrule"):
+        registry.promote_by_hand(made, **WHO)
+    registry.promote_by_hand(made, **WHO, overrules_gate=True)
+    standing = registry.standing(made)
+    assert (standing.promoted_by, standing.promoted_reason) == ("ann", "false alarms since Monday")
+    assert standing.aliases == ("candidate", "champion")
+    begun, done = registry.moves(made.name)
+    assert (begun.is_done, done.is_done, done.by, done.earlier) == (False, True, "ann", None)
+
+
+@pytest.mark.slow
+def test_the_gates_word_is_kept_also_when_it_is_no(registry, bundle) -> None:
+    made = registry.register(variant(bundle, horizon_h=125))
+    registry.note_gate(made, REFUSED)
+    standing = registry.standing(made)
+    assert (standing.is_gate_passed, standing.gate) == (False, "Not better beyond chance.")
+    with pytest.raises(RegistryError, match="Not better beyond chance"):
+        registry.promote_by_hand(made, **WHO)
+    registry.note_gate(made, ACCEPTED)
+    registry.promote_by_hand(made, **WHO)
+    assert registry.version_of(made.name, CHAMPION).version == made.version
+
+
+@pytest.mark.slow
+def test_a_gate_that_compared_with_an_earlier_champion_must_be_asked_again(
+    registry, bundle
+) -> None:
+    first, second, third = three(registry, bundle, 126)
+    with pytest.raises(RegistryError, match=r"held it against .*/1, but the champion is now .*/2"):
+        registry.promote(third, decision=ACCEPTED, against=first)
+    assert registry.version_of(first.name, CHAMPION).version == second.version
+
+
+@pytest.mark.slow
+def test_two_trainers_that_register_the_same_bundle_make_one_version(
+    registry, bundle, store
+) -> None:
+    other = ModelRegistry(database=store / "models.db", artifacts=store / "artifacts")
+    ours = variant(bundle, horizon_h=127)
+    with ThreadPoolExecutor(2) as pool:
+        made = list(pool.map(lambda one: one.register(ours), (registry, other)))
+    assert [one.version for one in made] == [1, 1]
+    assert sorted(one.is_new for one in made) == [False, True]
+
+
+@pytest.mark.slow
+def test_a_version_of_a_release_that_wrote_fewer_facts_is_still_known(
+    registry, bundle, monkeypatch
+) -> None:
+    version = registry.register(variant(bundle, horizon_h=128))
+    written = type(bundle).to_documents
+    monkeypatch.setattr(
+        type(bundle), "to_documents", lambda self: written(self) | {"later.json": "{}"}
+    )
+    assert registry.load(version).model.n_rows == bundle.model.n_rows
+
+
+@pytest.mark.slow
+def test_a_registry_just_opened_can_roll_back(registry, bundle, store) -> None:
+    first, _, _ = three(registry, bundle, 129)
+    fresh = ModelRegistry(database=store / "models.db", artifacts=store / "artifacts")
+    assert fresh.rollback(first.name, **WHO).version == first.version

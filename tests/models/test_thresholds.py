@@ -1,4 +1,4 @@
-"""Rules of choosing a threshold."""
+"""Rules of choosing a threshold of one policy."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -6,14 +6,17 @@ from datetime import timedelta
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
 
 from features.errors import DataError
-from models.thresholds import threshold_for_budget, threshold_for_precision
+from models.policy_rows import Episodes, PolicyRows, policy_rows
+from models.thresholds import chance_if_lower, missing_episodes, spend_budget, try_in_order
 from models.warnings import WarningPolicy, raise_alerts
 
 HOUR = timedelta(hours=1)
 POLICY = WarningPolicy(threshold=1.0, tick=HOUR, cooldown=6 * HOUR)
-EVEN = pl.col("node").str.slice(5).cast(pl.Int64) % 2 == 0
 
 
 @pytest.fixture(scope="module")
@@ -23,92 +26,82 @@ def scored(rows, model) -> pl.DataFrame:
     return rows.with_columns(score=pl.Series(model.scores(rows) + noise))
 
 
-@pytest.mark.parametrize("budget", [50, 300, 2000])
-def test_the_budget_is_kept_and_nearly_used(scored, budget) -> None:
-    choice = threshold_for_budget(scored, policy=POLICY, alerts_per_1000_nodes_per_day=budget)
-    allowed = budget * 10 * 150 / 24 / 1000
-    spent = raise_alerts(scored, replace(POLICY, threshold=choice.threshold)).height
-    assert 0.7 * allowed - 1 <= spent <= allowed
-    assert f"{spent} alerts" in choice.explanation
+@pytest.fixture(scope="module")
+def prepared(scored, incidents, model) -> PolicyRows:
+    return policy_rows(scored, incidents=incidents, task=model.task, tick=HOUR)
 
 
-def test_no_threshold_keeps_to_a_budget_below_one_alert(scored) -> None:
-    choice = threshold_for_budget(scored, policy=POLICY, alerts_per_1000_nodes_per_day=1)
-    assert choice.threshold is None
-    assert "No threshold" in choice.explanation
+@pytest.mark.parametrize("allowed", [3, 20, 125])
+def test_the_budget_is_kept_and_nearly_used(scored, prepared, allowed) -> None:
+    spent = spend_budget(prepared, POLICY, allowed=allowed)
+    assert raise_alerts(scored, spent.policy).height == spent.n_alerts
+    assert 0.7 * allowed - 1 <= spent.n_alerts <= allowed
 
 
-def test_a_budget_of_nothing_is_refused(scored) -> None:
-    with pytest.raises(DataError, match="positive"):
-        threshold_for_budget(scored, policy=POLICY, alerts_per_1000_nodes_per_day=0)
+def test_no_threshold_keeps_to_a_budget_below_one_alert(prepared) -> None:
+    spent = spend_budget(prepared, POLICY, allowed=0.5)
+    assert (spent.policy, spent.caught) == (None, ())
+    assert spent.n_alerts >= 1
 
 
-def test_rows_without_scores_are_refused(scored) -> None:
+def test_rows_without_scores_are_refused(scored, incidents, model) -> None:
     unknown = scored.with_columns(score=pl.lit(None, dtype=pl.Float64))
+    empty = policy_rows(unknown, incidents=incidents, task=model.task, tick=HOUR)
     with pytest.raises(DataError, match="no row has a score"):
-        threshold_for_budget(unknown, policy=POLICY, alerts_per_1000_nodes_per_day=10)
+        spend_budget(empty, POLICY, allowed=10)
 
 
-def test_a_precision_within_reach_is_guaranteed(scored, incidents, model) -> None:
-    choice = threshold_for_precision(
-        scored.filter(EVEN),
-        scored.filter(~EVEN),
-        incidents=incidents,
-        task=model.task,
-        policy=POLICY,
-        precision=0.5,
-    )
-    assert choice.threshold is not None
-    assert "Lowest threshold tested with precision >= 0.5" in choice.explanation
+@given(st.integers(1, 60), st.integers(0, 60), st.sampled_from([0.5, 0.85, 0.95]))
+def test_the_chance_of_independent_episodes_is_the_exact_binomial_one(true, false, precision):
+    n = true + false
+    found = chance_if_lower(Episodes(true, false, float(n)), precision=precision)
+    assert found == pytest.approx(binom.sf(true - 1, n, precision), rel=1e-9, abs=1e-300)
 
 
-def test_a_higher_precision_asks_for_a_higher_threshold(scored, incidents, model) -> None:
-    found = [
-        threshold_for_precision(
-            scored.filter(EVEN),
-            scored.filter(~EVEN),
-            incidents=incidents,
-            task=model.task,
-            policy=POLICY,
-            precision=wanted,
-        ).threshold
-        for wanted in (0.3, 0.6)
-    ]
-    assert found[0] < found[1]
+@given(st.integers(1, 60), st.integers(0, 9), st.floats(0.1, 1.0))
+def test_fewer_effective_episodes_of_one_precision_never_prove_more(true, false, share) -> None:
+    whole = Episodes(true, false, float(true + false))
+    fewer = replace(whole, n_effective=share * whole.size)
+    if whole.precision > 0.85:
+        assert chance_if_lower(fewer, precision=0.8) >= chance_if_lower(whole, precision=0.8)
 
 
-def test_when_no_threshold_qualifies_it_says_so(scored, incidents, model) -> None:
-    rng = np.random.default_rng(1)
-    noise = scored.with_columns(score=pl.Series(rng.random(scored.height)))
-    choice = threshold_for_precision(
-        noise.filter(EVEN),
-        noise.filter(~EVEN),
-        incidents=incidents,
-        task=model.task,
-        policy=POLICY,
-        precision=0.9,
-    )
-    assert choice.threshold is None
-    assert "No threshold qualifies for precision >= 0.9" in choice.explanation
+def test_no_true_episode_proves_nothing() -> None:
+    assert chance_if_lower(Episodes(0, 0, 0.0), precision=0.5) == 1.0
+    assert chance_if_lower(Episodes(0, 4, 4.0), precision=0.5) == 1.0
 
 
-def test_what_passes_on_the_tuning_part_alone_is_not_chosen(scored, incidents, model) -> None:
-    rng = np.random.default_rng(1)
-    noise = scored.with_columns(score=pl.Series(rng.random(scored.height)))
-    choice = threshold_for_precision(
-        scored.filter(EVEN),
-        noise.filter(~EVEN),
-        incidents=incidents,
-        task=model.task,
-        policy=POLICY,
-        precision=0.6,
-    )
-    assert choice.threshold is None
-    assert "on the test part" in choice.explanation
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (Episodes(8, 1, 9.0), "At least 19 of 19 independent episodes must be true; 8 of 9 were."),
+        (Episodes(20, 3, 23.0), "At least 23 of 23"),
+        (Episodes(60, 12, 36.0), "60 of 72 were, worth 36 independent ones."),
+    ],
+)
+def test_what_is_missing_is_said(found, said) -> None:
+    words = missing_episodes(found, precision=0.85, confidence=0.95)
+    assert said in words
+    needed, n = (int(word) for word in words.split(" independent")[0].split()[2::2])
+    assert binom.sf(needed - 1, n, 0.85) <= 0.05 < binom.sf(needed - 2, n, 0.85)
 
 
-def test_a_share_out_of_range_is_refused(scored, incidents, model) -> None:
-    with pytest.raises(DataError, match="precision must be in"):
-        threshold_for_precision(
-            scored, scored, incidents=incidents, task=model.task, policy=POLICY, precision=1.0
-        )
+def outcomes(monkeypatch, found: dict[float, Episodes]) -> list[WarningPolicy]:
+    monkeypatch.setattr(PolicyRows, "outcome", lambda _, policy: found[policy.threshold])
+    return [replace(POLICY, threshold=threshold) for threshold in found]
+
+
+def test_the_first_that_does_not_pass_ends_the_sequence(monkeypatch, prepared) -> None:
+    good, bad = Episodes(50, 1, 51.0), Episodes(50, 30, 80.0)
+    policies = outcomes(monkeypatch, {0.9: good, 0.8: bad, 0.7: good})
+    ended = try_in_order(prepared, policies, precision=0.85, confidence=0.95)
+    assert (ended.policy.threshold, ended.episodes, ended.n_tried) == (0.9, good, 2)
+
+
+def test_where_the_first_does_not_pass_none_is_chosen_and_its_episodes_are_told(
+    monkeypatch, prepared
+) -> None:
+    good, bad = Episodes(50, 1, 51.0), Episodes(5, 0, 5.0)
+    policies = outcomes(monkeypatch, {0.9: bad, 0.8: good})
+    ended = try_in_order(prepared, policies, precision=0.85, confidence=0.95)
+    assert (ended.policy, ended.episodes, ended.n_tried) == (None, bad, 1)

@@ -7,8 +7,15 @@ import pytest
 
 from features.errors import ForewarnError, SettingsError, SourceError
 from models.benchmark_result import MODEL
-from pipelines import benchmark
-from pipelines.benchmark import benchmark_names, load_protocol, render, run_benchmark
+from pipelines import benchmark_settings
+from pipelines.benchmark import run_benchmark
+from pipelines.benchmark_settings import (
+    benchmark_names,
+    load_protocol,
+    load_shared,
+    protocol_path,
+)
+from pipelines.benchmark_text import render
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SOME_DAY = datetime(2025, 2, 1, tzinfo=UTC)
@@ -31,8 +38,7 @@ tables:
 """
 PROTOCOL = """
 mapping: small.yaml
-files: [record.csv]
-data_end: 2025-06-01T00:00:00Z
+files: ["rec*.csv"]
 first_as_of: 2024-02-01T00:00:00Z
 every_d: 30
 lead_h: 0
@@ -41,10 +47,7 @@ test_d: 90
 origins: [2025-01-01T00:00:00Z]
 old_before: 2024-03-01T00:00:00Z
 place_level: cage
-history: {windows_d: [30], scopes: [own], ordinal_levels: [cage]}
-train:
-  {num_leaves: 4, learning_rate: 0.1, rounds: 5, min_data_in_leaf: 5, lambda_l2: 1.0,
-   feature_fraction: 1.0, seeds: [1]}
+ordinal_levels: [cage]
 """
 
 
@@ -69,7 +72,7 @@ def data(tmp_path, monkeypatch):
     (mappings / "small.yaml").write_text(MAPPING)
     (mappings / "small_protocol.yaml").write_text(PROTOCOL)
     (folder / "record.csv").write_text(record())
-    monkeypatch.setattr(benchmark, "MAPPINGS", mappings)
+    monkeypatch.setattr(benchmark_settings, "MAPPINGS", mappings)
     return folder
 
 
@@ -115,21 +118,55 @@ def test_an_unknown_benchmark_names_those_there_are(data):
 
 def test_absent_data_is_one_clear_error(data):
     (data / "record.csv").unlink()
-    with pytest.raises(SourceError, match=r"record\.csv: no such file"):
+    with pytest.raises(SourceError, match=r"holds no file rec\*\.csv"):
         run_benchmark("small", data_dir=data)
 
 
 def test_a_protocol_with_a_mistake_names_it(data):
-    path = benchmark.MAPPINGS / "small_protocol.yaml"
+    path = protocol_path("small")
     path.write_text(PROTOCOL.replace("every_d: 30", "every_d: 0").replace("test_d", "tets_d"))
     with pytest.raises(SettingsError) as caught:
-        load_protocol("small")
+        load_protocol(path)
     assert all(word in str(caught.value) for word in ("every_d", "test_d", "tets_d", path.name))
 
 
-def test_the_packaged_protocols_hold_the_grammar():
-    assert "titan" in benchmark_names()
+def test_the_packaged_protocols_hold_the_grammar_and_share_their_settings():
+    assert benchmark_names() == ("backblaze", "grid5000", "titan")
     for name in benchmark_names():
-        protocol = load_protocol(name).protocol(name)
-        assert protocol.task.trained_on == "real"
-        assert all(origin.tzinfo is UTC for origin in protocol.origins)
+        settings = load_protocol(protocol_path(name))
+        assert settings.rivals
+        assert not {"train", "features"} & set(type(settings).model_fields)
+    assert all(training.spec().seeds for training in load_shared().train)
+
+
+def test_a_record_of_ones_own_lies_beside_its_protocol(data):
+    (data / "small.yaml").write_text(MAPPING)
+    (data / "mine.yaml").write_text(PROTOCOL)
+    result = run_benchmark(None, history=data / "mine.yaml")
+    assert result.name == "mine"
+    assert result.windows[0].metrics().auc.value > 0.6
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"name": None}, "give the name of a data set, or --history"),
+        ({"name": "small"}, "say with --data which folder"),
+    ],
+)
+def test_a_benchmark_that_is_not_said_is_asked_for(data, asked, said):
+    with pytest.raises(SettingsError, match=said):
+        run_benchmark(**asked)
+
+
+def test_a_protocol_that_is_not_there_is_one_clear_error(data):
+    with pytest.raises(SettingsError, match=r"none\.yaml cannot be read"):
+        run_benchmark(None, history=data / "none.yaml")
+
+
+def test_the_page_shows_each_window_with_its_gains(data, tmp_path):
+    page = tmp_path / "result.html"
+    run_benchmark("small", data_dir=data, page_path=page)
+    text = page.read_text()
+    wanted = ("S = 2025-01-01", "gain in AP", "labels dealt anew", "without the top units")
+    assert [word for word in wanted if word not in text] == []

@@ -211,10 +211,11 @@ def test_the_matrix_rests_on_as_much_telemetry_as_its_features_reach_back(
 
 
 class OneChampion:
-    """A registry whose champion reads one feature."""
+    """A registry that has a champion."""
 
     def __init__(self) -> None:
         self.promoted: list[str] = []
+        self.noted: list[str] = []
 
     def register(self, *_: Any, **__: Any) -> Any:
         return SimpleNamespace(name="m", version=2, label="m/2")
@@ -223,29 +224,28 @@ class OneChampion:
         return SimpleNamespace(version=1)
 
     def load(self, *_: Any) -> Any:
-        return SimpleNamespace(model=SimpleNamespace(feature_names=("power_w_mean_7d",)))
+        return None
 
-    def promote(self, _: Any, *, decision: Any) -> None:
-        self.promoted.append(decision.reason)
+    def promote(self, _: Any, *, decision: Any, against: Any) -> None:
+        self.promoted.append(f"{decision.reason} {against.version}")
+
+    def note_gate(self, _: Any, decision: Any) -> None:
+        self.noted.append(decision.reason)
 
 
 @pytest.mark.parametrize(
-    ("column", "promoted"), [("power_w_mean_7d", []), ("power_w_mean_24h", ["beats the baselines"])]
+    ("is_accepted", "promoted", "noted"), [(True, ["the word 1"], []), (False, [], ["the word"])]
 )
-def test_a_champion_whose_features_are_built_no_more_is_nothing_to_beat(
-    monkeypatch: pytest.MonkeyPatch, column: str, promoted: list[str]
+def test_the_gates_word_decides_and_is_kept_when_it_is_no(
+    monkeypatch: pytest.MonkeyPatch, is_accepted: bool, promoted: list[str], noted: list[str]
 ) -> None:
-    lost = SimpleNamespace(is_accepted=False, reason="does not beat the champion")
-    monkeypatch.setattr(flow, "_metrics", lambda _: {})
-    monkeypatch.setattr(flow, "gate_against", lambda *_: lost)
-    made = SimpleNamespace(
-        bundle=None,
-        gate=SimpleNamespace(is_accepted=True, reason="beats the baselines"),
-        gpu_test=pl.DataFrame({column: [1.0]}),
-    )
+    word = SimpleNamespace(is_accepted=is_accepted, reason="the word")
+    monkeypatch.setattr(flow, "model_page", lambda _: None)
+    monkeypatch.setattr(flow, "gate_against", lambda *_: word)
     registry = OneChampion()
-    flow._register(registry, made)  # type: ignore[arg-type]  # stand-ins
-    assert registry.promoted == promoted
+    made = SimpleNamespace(bundle=None)
+    assert flow._register(registry, made) == "m/2: the word"  # type: ignore[arg-type]  # stand-ins
+    assert (registry.promoted, registry.noted) == (promoted, noted)
 
 
 POLICY = WarningPolicy(threshold=0.2, n=2, k=3, tick=HOUR, cooldown=24 * HOUR)

@@ -25,7 +25,9 @@ pytestmark = [pytest.mark.real, pytest.mark.skipif(PROGRAM is None, reason=ABSEN
 
 HOURS = 5
 STEP = 60_000
-START_MS = int(time.time() * 1000) // 7_200_000 * 7_200_000 - 4 * 7_200_000
+DAY_MS = 86_400_000
+# From two o'clock on: a midnight inside would cut coverage in two, and everything has happened.
+START_MS = (int(time.time() * 1000) - 8 * 3_600_000) // DAY_MS * DAY_MS + 7_200_000
 START = datetime.fromtimestamp(START_MS / 1000, UTC)
 END = START + timedelta(hours=HOURS)
 NOW = END + timedelta(days=1)

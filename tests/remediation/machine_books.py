@@ -11,7 +11,7 @@ from tests.remediation.machine_oracle import Oracle, held_in, is_status
 from tests.remediation.machine_world import START, RunNote
 
 CAPS = {"cap_fleet", "cap_partition", "cap_rack", "cap_job", "cap_rate", "never_all"}
-N_VERDICTS = 23
+N_VERDICTS = 24
 
 
 class Watcher(Oracle):

@@ -10,6 +10,7 @@ from remediation.caps import CAPS, TELLS_A_PERSON
 from remediation.cluster import ClusterState, JobView, NodeView
 from remediation.decision import HARM, Decision, touches_node
 from remediation.guards import GuardContext, judge
+from remediation.hold_out import HoldOut
 from remediation.hook import ALL_GUARDS
 from remediation.ledger_view import Held, Hold, LedgerView
 from remediation.site import Caps, LevelRule, Site, Window, WorkingHours
@@ -71,6 +72,7 @@ def record(**changes):
     return {"record": LedgerView(**changes)}
 
 
+IN_HOLD_OUT = HoldOut(percent=50, salt="1")
 WINDOW = Window(name="w", start=NOW - HOUR, end=NOW + HOUR)
 NIGHT = WorkingHours(start=time(22), end=time(6), time_zone="UTC")
 STOP = Hold(scope="fleet", nodes=("b",), text="", until=NOW + HOUR, is_acknowledged=False)
@@ -85,6 +87,7 @@ FORBIDDEN: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "model_fit_to_act": ({"trained_on": "synthetic"}, {}),
     "policy_level": ({}, site(levels=())),
     "listed": ({}, site(deny=("a",))),
+    "not_held_out": ({}, site(hold_out=IN_HOLD_OUT)),
     "node_state": ({}, cluster(state="drain", reason="disk")),
     "same_boot": ({}, cluster(boot_id="boot-2")),
     "not_held": ({}, record(held=HELD)),
@@ -140,6 +143,37 @@ def test_g20_every_no_gives_its_reason_in_words(name):
     (said,) = judged(name).blocked_by
     assert len(said.split(": ", 1)[1]) >= 6
     assert len(judged(name).verdicts) == len(ALL_GUARDS)
+
+
+@pytest.mark.parametrize(("n_nodes", "is_left"), [(1, True), (2, False)])
+def test_a_node_under_a_large_job_is_never_held_out(n_nodes, is_left):
+    wide = JobView(job_id="7", nodes=("a", "x")[:n_nodes], is_requeue_allowed=True)
+    around = replace(CONTEXT, **(site(hold_out=IN_HOLD_OUT) | cluster(jobs=(wide,))))
+    one = judge(DECISION, around, ALL_GUARDS)
+    assert (one.action == "watch") == is_left
+    if not is_left:
+        (said,) = [v.reason for v in one.verdicts if v.guard == "not_held_out"]
+        assert said == "in the hold-out, which gives way to job 7 on 2 nodes"
+
+
+@pytest.mark.parametrize("wanted", ["cordon", "drain_after_jobs", "checkpoint_then_drain"])
+def test_no_act_of_the_hook_touches_a_node_of_the_hold_out(wanted):
+    around = replace(CONTEXT, **site(hold_out=IN_HOLD_OUT))
+    one = judge(replace(DECISION, wanted=wanted), around, ALL_GUARDS)
+    assert one.action == "watch"
+    assert one.blocked_by[0].startswith("not_held_out: in the hold-out of 50 % of nodes")
+
+
+def test_a_run_leaves_the_hold_out_alone_acts_on_the_others_and_notes_both(kit):
+    held_out = HoldOut(percent=50, salt="1")
+    names = [name for name in "abcdefgh" if not held_out.chooses(name)]
+    world = kit.world({"a": 0.9, names[0]: 0.9})
+    world.site = world.site.model_copy(update={"hold_out": held_out})
+    world.run()
+    assert world.acted_on == [names[0]]
+    noted = {e.node: e.body["verdicts"] for e in world.ledger.entries(kinds=("decision",))}
+    verdicts = {v[0]: v[1] for v in noted["a"]}
+    assert [guard for guard, is_allowed in verdicts.items() if not is_allowed] == ["not_held_out"]
 
 
 def test_g01_the_default_site_observes_for_every_group_and_fault():

@@ -403,7 +403,7 @@ def test_g20_the_audit_holds_score_model_verdicts_actor_before_and_after(kit):
     entries = {entry.kind: entry for entry in world.ledger.entries()}
     assert entries["decision"].body["score"] == 0.9
     assert entries["decision"].body["model_version"] == "17"
-    assert len(entries["decision"].body["verdicts"]) == 23
+    assert len(entries["decision"].body["verdicts"]) == 24
     assert entries["intent"].actor == "forewarn"
     assert entries["intent"].body["before"]["state"] == "up"
     assert entries["result"].body["after"]["state"] == "drain"

@@ -13,20 +13,25 @@ import numpy as np
 import polars as pl
 
 from features.errors import SourceError
+from features.history_rows import joined_stays
 from features.tables import QUARANTINE, READS, TABLE_BY_KEY
 from pipelines.sources.history.mapping import (
-    ColumnTable,
     Exclude,
     HistoryMapping,
+    TableSection,
+    load_mapping,
+)
+from pipelines.sources.history.mapping_sections import (
+    CounterTable,
     IncidentTable,
     TopologyTable,
-    load_mapping,
 )
 from pipelines.sources.history.records import read_records
 from pipelines.sources.history.tables import (
     SOURCE,
     Drawing,
     draw_columns,
+    draw_counters,
     draw_incidents,
     draw_topology,
 )
@@ -60,11 +65,22 @@ def read_history(
         _read_file(path, mapping, mapping_name=mapping_path.name, ingested_at=ingested_at)
         for path in files
     ]
+    tables = {
+        # Counters are columns beyond the contract's.
+        key: pl.concat(
+            [TABLE_BY_KEY[key].empty(), *(part.tables[key] for part in read)], how="diagonal"
+        )
+        for key in mapping.tables.by_key
+    }
+    inventory = mapping.tables.inventory
+    if inventory is not None and inventory.join_stays:
+        known = pl.col("valid_from").is_not_null()
+        stays = tables["core/inventory"]
+        tables["core/inventory"] = pl.concat(
+            [stays.filter(~known), joined_stays(stays.filter(known))]
+        )
     return SourceResult(
-        tables={
-            key: pl.concat([TABLE_BY_KEY[key].empty(), *(part.tables[key] for part in read)])
-            for key in mapping.tables.by_key
-        },
+        tables=tables,
         quarantine=pl.concat([QUARANTINE.empty(), *(part.quarantine for part in read)]),
         reads=pl.concat([READS.empty(), *(part.reads for part in read)]),
     )
@@ -106,13 +122,13 @@ def _read_file(
     )
 
 
-def _draw(
-    key: str, section: ColumnTable | TopologyTable | IncidentTable, drawing: Drawing
-) -> pl.DataFrame:
+def _draw(key: str, section: TableSection, drawing: Drawing) -> pl.DataFrame:
     if isinstance(section, TopologyTable):
         return draw_topology(section, drawing)
     if isinstance(section, IncidentTable):
         return draw_incidents(section, drawing)
+    if isinstance(section, CounterTable):
+        return draw_counters(section, drawing)
     return draw_columns(key, section, drawing)
 
 

@@ -21,6 +21,7 @@ A mapping names the file's format, which rows to leave out, and the tables drawn
         constants: {slot: "0"}
         extract: {batch: {column: serial, pattern: '^(\d{6})'}}
         only_if: [insert]         # rows where these are blank give no row of this table
+        join_stays: false         # true: rows of one GPU in one place that touch are one stay
       core/topology:
         node: location
         levels:
@@ -34,6 +35,8 @@ A mapping names the file's format, which rows to leave out, and the tables drawn
         event: event
         fault_types: {DBE: hbm_uncorrectable, OTB: off_bus}
         ignore: [""]              # events that are none; "" is a blank field
+      core/counters:              # slow counters and the time in which each row of them held
+        {gpu_uuid: serial, valid_from: start, valid_to: stop, counters: {smart_5: smart_5_raw}}
       raw/node_states:
         columns: {node: NodeName, state: State, valid_from: TimeStart, valid_to: TimeEnd}
         values: {state: {DOWN*: DOWN}}          # other values stay as they are
@@ -46,53 +49,30 @@ In `columns`, `constants`, `extract`, `values` and `scale` the key is a column o
 (`features.tables`); what it points to is a column of the file.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import polars as pl
 import yaml
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from features.errors import SettingsError
 from features.tables import TABLE_BY_KEY
-from features.vocabulary import FAULT_TYPES
+from pipelines.sources.history.mapping_sections import (
+    ColumnTable,
+    CounterTable,
+    IncidentTable,
+    Pattern,
+    Section,
+    TopologyTable,
+)
 from remediation.strict_yaml import parse_yaml
 
 _FILLED_BY_READER: Final = frozenset({"source", "ingested_at"})
-_PLACEHOLDER: Final = re.compile(r"\{([^{}]+)\}")
 
 
-def _as_pattern(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-        # Polars' expressions know no look-around: what Python takes may still not run.
-        pl.Series([""]).str.contains(pattern)
-    except (re.error, pl.exceptions.ComputeError) as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
-    return pattern
-
-
-Pattern = Annotated[str, AfterValidator(_as_pattern)]
-
-
-class _Section(BaseModel):
-    """A part of a mapping: unknown keys are errors, and nothing changes after reading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class FileFormat(_Section):
+class FileFormat(Section):
     """How the file is written."""
 
     format: Literal["csv", "parquet"]
@@ -111,7 +91,7 @@ class FileFormat(_Section):
             raise ValueError(f"{zone!r} is no time zone; write UTC or Europe/Berlin") from error
 
 
-class Exclude(_Section):
+class Exclude(Section):
     """Rows to leave out: those whose column holds a listed value or matches a pattern.
 
     With `values_from` the values are read from a text file beside the data file: every match
@@ -132,173 +112,16 @@ class Exclude(_Section):
         return self
 
 
-class Extract(_Section):
-    """A part of a column: the pattern's first group. A value without a match gives null."""
-
-    column: str
-    pattern: Pattern
-
-    @field_validator("pattern")
-    @classmethod
-    def _has_group(cls, pattern: str) -> str:
-        if re.compile(pattern).groups < 1:
-            raise ValueError(f"{pattern!r} has no group; put the wanted part in brackets")
-        return pattern
+TableSection = ColumnTable | TopologyTable | IncidentTable | CounterTable
 
 
-class OpenIf(_Section):
-    """Words that stand for "still so" in the column of an interval's end."""
-
-    column: str
-    values: tuple[str, ...]
-
-
-class ColumnTable(_Section):
-    """A table drawn column by column.
-
-    Attributes:
-        columns: Table column -> file column.
-        constants: Table column -> the same value in every row.
-        extract: Table column -> part of a file column.
-        values: Table column -> file value -> table value; values not listed stay.
-        scale: Table column -> factor from the file's unit to the table's.
-        only_if: File columns that must be filled for the row to belong to this table.
-        open_if: Words for an interval's open end.
-    """
-
-    columns: dict[str, str]
-    constants: dict[str, str | int | float] = Field(default_factory=dict)
-    extract: dict[str, Extract] = Field(default_factory=dict)
-    values: dict[str, dict[str, str]] = Field(default_factory=dict)
-    scale: dict[str, float] = Field(default_factory=dict)
-    only_if: tuple[str, ...] = ()
-    open_if: OpenIf | None = None
-
-    @model_validator(mode="after")
-    def _gives_each_column_once(self) -> "ColumnTable":
-        given = [*self.columns, *self.constants, *self.extract]
-        twice = sorted({name for name in given if given.count(name) > 1})
-        if twice:
-            raise ValueError(f"given more than once: {', '.join(twice)}")
-        for part, names in (("values", self.values), ("scale", self.scale)):
-            unknown = sorted(set(names) - {*self.columns, *self.extract})
-            if unknown:
-                raise ValueError(f"{part} names {', '.join(unknown)}, which no column gives")
-        return self
-
-    @property
-    def given(self) -> frozenset[str]:
-        """The table columns this section fills."""
-        return frozenset((*self.columns, *self.constants, *self.extract))
-
-    @property
-    def file_columns(self) -> Mapping[str, str]:
-        """Each file column that is read, with what it is wanted for."""
-        wanted = {column: target for target, column in self.columns.items()}
-        wanted |= {part.column: target for target, part in self.extract.items()}
-        wanted |= {column: "only_if" for column in self.only_if if column not in wanted}
-        if self.open_if is not None:
-            wanted.setdefault(self.open_if.column, "open_if")
-        return wanted
-
-
-class Levels(_Section):
-    """The places a node stands in, by level.
-
-    Attributes:
-        pattern: Optional expression on the node's name; its named groups can be used in places.
-        places: Level -> text with `{group}` or `{column of the file}` in it.
-    """
-
-    pattern: Pattern | None = None
-    places: dict[str, str] = Field(min_length=1)
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """The named groups of the pattern."""
-        return () if self.pattern is None else tuple(re.compile(self.pattern).groupindex)
-
-    @property
-    def file_columns(self) -> Mapping[str, str]:
-        """File columns that places name, with the level that wants them."""
-        return {
-            name: f"level {level}"
-            for level, text in self.places.items()
-            for name in _PLACEHOLDER.findall(text)
-            if name not in self.groups
-        }
-
-
-class TopologyTable(_Section):
-    """`core/topology`: the node's column, its places, and when they hold (default: always)."""
-
-    node: str
-    levels: Levels
-    valid_from: str | None = None
-    valid_to: str | None = None
-
-    @property
-    def file_columns(self) -> Mapping[str, str]:
-        """Each file column that is read, with what it is wanted for."""
-        wanted = {self.node: "node", **self.levels.file_columns}
-        wanted |= {self.valid_from: "valid_from"} if self.valid_from else {}
-        return wanted | ({self.valid_to: "valid_to"} if self.valid_to else {})
-
-
-class Entity(_Section):
-    """What failed: its kind and the column that names it."""
-
-    kind: Literal["gpu", "node"]
-    column: str
-
-
-class IncidentTable(_Section):
-    """`core/incidents`: one incident per row whose event is a failure.
-
-    Attributes:
-        entity: What failed.
-        node: Column with the node it was in; absent for node incidents named by the entity.
-        start: Column with the onset.
-        end: Column with the repair; absent: open. The onset's own column: over at once.
-        event: Column with the event's name.
-        fault_types: Event -> fault type. An event neither here nor in `ignore` is quarantined.
-        ignore: Events that are no failure; "" stands for a blank field.
-        catalogue_version: Version of these assignments, kept with every incident.
-    """
-
-    entity: Entity
-    node: str | None = None
-    start: str
-    end: str | None = None
-    event: str
-    fault_types: dict[str, str] = Field(min_length=1)
-    ignore: tuple[str, ...] = ("",)
-    catalogue_version: str = "mapping-1"
-
-    @field_validator("fault_types")
-    @classmethod
-    def _are_known(cls, fault_types: dict[str, str]) -> dict[str, str]:
-        unknown = sorted(set(fault_types.values()) - set(FAULT_TYPES))
-        if unknown:
-            raise ValueError(
-                f"{', '.join(unknown)} is no fault type; choose from {', '.join(FAULT_TYPES)}"
-            )
-        return fault_types
-
-    @property
-    def file_columns(self) -> Mapping[str, str]:
-        """Each file column that is read, with what it is wanted for."""
-        wanted = {self.entity.column: "entity", self.start: "start", self.event: "event"}
-        wanted |= {self.node: "node"} if self.node else {}
-        return wanted | ({self.end: "end"} if self.end else {})
-
-
-class Tables(_Section):
+class Tables(Section):
     """The tables drawn from the file; every section is optional, one at least is given."""
 
     inventory: ColumnTable | None = Field(None, alias="core/inventory")
     topology: TopologyTable | None = Field(None, alias="core/topology")
     incidents: IncidentTable | None = Field(None, alias="core/incidents")
+    counters: CounterTable | None = Field(None, alias="core/counters")
     maintenance: ColumnTable | None = Field(None, alias="core/maintenance")
     node_states: ColumnTable | None = Field(None, alias="raw/node_states")
     gpu_telemetry: ColumnTable | None = Field(None, alias="raw/gpu_telemetry")
@@ -313,7 +136,7 @@ class Tables(_Section):
         return self
 
     @property
-    def by_key(self) -> Mapping[str, ColumnTable | TopologyTable | IncidentTable]:
+    def by_key(self) -> Mapping[str, TableSection]:
         """The given sections by the table's asset key."""
         return {
             str(field.alias): getattr(self, name)
@@ -322,7 +145,7 @@ class Tables(_Section):
         }
 
 
-class HistoryMapping(_Section):
+class HistoryMapping(Section):
     """A whole mapping: one file, what is left out of it, and the tables it gives."""
 
     file: FileFormat
@@ -333,6 +156,12 @@ class HistoryMapping(_Section):
 def _check_columns(asset_key: str, section: ColumnTable) -> None:
     """Raises ValueError where a section names columns the table lacks or misses needed ones."""
     contract = TABLE_BY_KEY[asset_key]
+    if section.join_stays and not (
+        asset_key == "core/inventory" and {"valid_from", "valid_to"} <= section.given
+    ):
+        raise ValueError(
+            f"{asset_key}: join_stays is for core/inventory with valid_from and valid_to"
+        )
     known = [name for name in contract.schema if name not in _FILLED_BY_READER]
     unknown = sorted(section.given - set(known))
     if unknown:

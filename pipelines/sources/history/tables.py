@@ -12,8 +12,14 @@ from typing import Final
 import polars as pl
 
 from features.contracts import Column, TableContract
-from features.tables import CORE_INCIDENTS, CORE_TOPOLOGY, TABLE_BY_KEY
-from pipelines.sources.history.mapping import ColumnTable, FileFormat, IncidentTable, TopologyTable
+from features.tables import CORE_COUNTERS, CORE_INCIDENTS, CORE_TOPOLOGY, TABLE_BY_KEY
+from pipelines.sources.history.mapping import FileFormat
+from pipelines.sources.history.mapping_sections import (
+    ColumnTable,
+    CounterTable,
+    IncidentTable,
+    TopologyTable,
+)
 from pipelines.sources.history.records import Refusals
 from pipelines.sources.history.times import to_utc
 from pipelines.sources.pci_address import canonical_pci
@@ -107,6 +113,30 @@ def draw_topology(section: TopologyTable, drawing: Drawing) -> pl.DataFrame:
     return _enforced(CORE_TOPOLOGY, rows, drawing.refusals)
 
 
+def draw_counters(section: CounterTable, drawing: Drawing) -> pl.DataFrame:
+    """`core/counters`: the counters of each record, and when they held.
+
+    Args:
+        section: Its mapping.
+        drawing: The records.
+
+    Returns:
+        Rows of the contract with a column per counter, and `record`.
+    """
+    counted = [Column(name, pl.Float64(), "Counter", nullable=True) for name in section.counters]
+    contract = replace(CORE_COUNTERS, columns=(*CORE_COUNTERS.columns, *counted))
+    source = {
+        "gpu_uuid": section.gpu_uuid,
+        "valid_from": section.valid_from,
+        "valid_to": section.valid_to,
+        **section.counters,
+    }
+    cells = _Cells(CORE_COUNTERS.asset_key, drawing)
+    for column in contract.columns:
+        cells.add(column.name, source[column.name], column)
+    return cells.table(contract)
+
+
 def draw_incidents(section: IncidentTable, drawing: Drawing) -> pl.DataFrame:
     """`core/incidents`: one row per record whose event is a failure.
 
@@ -138,6 +168,7 @@ def draw_incidents(section: IncidentTable, drawing: Drawing) -> pl.DataFrame:
         pl.format("{} = {}", pl.lit(section.event), "event").alias("evidence"),
         pl.lit(SOURCE).alias("detected_by"),
         pl.lit(version).alias("catalogue_version"),
+        pl.lit(None, pl.String).alias("needs"),
         _incident_id(kind),
     )
     return cells.table(CORE_INCIDENTS)

@@ -1,9 +1,13 @@
 """The grammar of history mappings: what it takes, and that each mistake is named."""
 
+from datetime import UTC, datetime
+
+import polars as pl
 import pytest
 
 from features.errors import SettingsError
-from pipelines.benchmark import MAPPINGS
+from pipelines.benchmark_settings import MAPPINGS
+from pipelines.sources.history.files import read_history
 from pipelines.sources.history.mapping import load_mapping, parse_mapping
 
 CSV = "file: {format: csv}\n"
@@ -13,6 +17,8 @@ INVENTORY = "tables: {core/inventory: {columns: {gpu_uuid: serial, node: host}%s
 def test_the_packaged_mappings_hold_the_grammar():
     mapping = load_mapping(MAPPINGS / "titan.yaml")
     assert set(mapping.tables.by_key) == {"core/inventory", "core/topology", "core/incidents"}
+    assert "core/counters" in load_mapping(MAPPINGS / "backblaze.yaml").tables.by_key
+    assert "raw/node_states" in load_mapping(MAPPINGS / "grid5000.yaml").tables.by_key
 
 
 def test_every_file_column_that_is_read_is_known_with_its_use():
@@ -107,3 +113,32 @@ def test_all_mistakes_are_named_at_once():
 def test_an_absent_mapping_is_one_clear_error(tmp_path):
     with pytest.raises(SettingsError, match=r"none\.yaml cannot be read"):
         load_mapping(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        ("core/counters: {gpu_uuid: s, valid_from: a, counters: {valid_to: b}}", "cannot name"),
+        ("core/counters: {gpu_uuid: s, valid_from: a, counters: {Odd name: b}}", "cannot name"),
+        ("core/inventory: {columns: {gpu_uuid: s, node: n}, join_stays: true}", "join_stays is"),
+    ],
+)
+def test_counters_and_joined_stays_must_make_sense(tables, said):
+    with pytest.raises(SettingsError, match=said):
+        parse_mapping(f"{CSV}tables: {{{tables}}}\n", origin="m.yaml")
+
+
+def test_counters_are_read_and_touching_stays_are_one(tmp_path):
+    (tmp_path / "m.yaml").write_text(
+        "file: {format: csv, time_zone: UTC}\ntables:\n"
+        "  core/inventory: {columns: {gpu_uuid: s, node: s, valid_from: a, valid_to: z}, "
+        "join_stays: true}\n"
+        "  core/counters: {gpu_uuid: s, valid_from: a, valid_to: z, counters: {remaps: n}}\n"
+    )
+    rows = "d,2026-01-01,2026-01-02,1\nd,2026-01-02,2026-01-03,\nd,2026-01-05,2026-01-06,4\n"
+    (tmp_path / "r.csv").write_text("s,a,z,n\n" + rows)
+    moment = datetime(2026, 2, 1, tzinfo=UTC)
+    read = read_history(tmp_path / "r.csv", tmp_path / "m.yaml", ingested_at=moment)
+    stays = read.table("core/inventory").select(pl.col("valid_from", "valid_to").dt.day()).rows()
+    assert stays == [(1, 3), (5, 6)]
+    assert read.tables["core/counters"]["remaps"].to_list() == [1, None, 4]

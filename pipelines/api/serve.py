@@ -1,0 +1,62 @@
+"""Runs the server: one process, one event loop, until it is told to stop.
+
+What it serves is in `application`; the board runs the same server with its pages mounted.
+"""
+
+from collections.abc import Callable
+
+import uvicorn
+from fastapi import FastAPI
+
+from pipelines.api.access import Access, open_access
+from pipelines.api.application import build_application
+from pipelines.api.sources import open_sources
+from pipelines.settings import Settings
+
+
+def serve_api(settings: Settings, *, listen: str | None, say: Callable[[str], None]) -> None:
+    """Serves the API.
+
+    Args:
+        settings: The installation.
+        listen: Address and port; None: those of the settings.
+        say: Told where.
+
+    Raises:
+        SettingsError: Others could reach it and there is no token, or a setting cannot be used.
+    """
+    access = open_access(settings, listen=listen)
+    sources = open_sources(settings)
+    sources.fleet.current()
+    say(_words(access))
+    run(build_application(sources, access), access)
+
+
+def run(app: FastAPI, access: Access) -> None:
+    """Serves an application until SIGINT or SIGTERM; requests at hand are finished.
+
+    Args:
+        app: The application.
+        access: Where to listen.
+    """
+    uvicorn.run(
+        app,
+        host=access.address.host,
+        port=access.address.port,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        # The gate judges by the real peer: a forged X-Forwarded-For must not make one near.
+        proxy_headers=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=10,
+        limit_concurrency=1000,
+        h11_max_incomplete_event_size=32_768,
+    )
+
+
+def _words(access: Access) -> str:
+    address = access.address
+    who = "reading needs no token" if access.is_open else f"{len(access.tokens)} tokens"
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"API at http://{host}:{address.port}/api/v1 ({who})"

@@ -1,0 +1,88 @@
+"""What the API and the board read, opened once for a process.
+
+How each is read is in the module of its own; nothing is written but requests, in `hook_requests`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+from prometheus_client import CollectorRegistry
+
+from pipelines.api.fleet_view import FleetView, Snapshot
+from pipelines.api.hook_requests import HookDesk
+from pipelines.api.ledger_reader import LedgerReader
+from pipelines.api.model_view import ModelView
+from pipelines.api.site_health import SiteHealth
+from pipelines.serving.open_metrics import metrics_registry
+from pipelines.serving.place import score_engine
+from pipelines.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """All that is read.
+
+    Attributes:
+        settings: The installation.
+        fleet: The newest tick.
+        engine: The score database.
+        ledger: The hook's ledger.
+        models: The registry.
+        health: How the data does.
+        metrics: What /metrics shows.
+        desk: Takes what operators ask for.
+        now: Clock.
+    """
+
+    settings: Settings
+    fleet: FleetView
+    engine: sa.Engine
+    ledger: LedgerReader
+    models: ModelView
+    health: SiteHealth
+    metrics: CollectorRegistry
+    desk: HookDesk
+    now: Callable[[], datetime]
+
+    def usual_horizon_h(self, snapshot: Snapshot) -> int:
+        """The first horizon of the installation that the tick has; the hook acts on it."""
+        scored = snapshot.horizons_h
+        return next((h for h in self.settings.horizons_h if h in scored), scored[0])
+
+
+def utc_now() -> datetime:
+    """The present."""
+    return datetime.now(UTC)
+
+
+def open_sources(
+    settings: Settings,
+    *,
+    fleet: FleetView | None = None,
+    now: Callable[[], datetime] = utc_now,
+) -> Sources:
+    """Opens what an installation has; what is not there yet is looked for again when asked for.
+
+    Args:
+        settings: The installation.
+        fleet: The newest tick; None: read beside.
+        now: Clock.
+
+    Raises:
+        SettingsError: The score database's address or password cannot be used.
+    """
+    view = fleet or FleetView(settings)
+    ledger = LedgerReader(settings)
+    return Sources(
+        settings=settings,
+        fleet=view,
+        engine=score_engine(settings),
+        ledger=ledger,
+        models=ModelView(settings),
+        health=SiteHealth(settings, view),
+        metrics=metrics_registry(settings),
+        desk=HookDesk(settings, ledger, now),
+        now=now,
+    )

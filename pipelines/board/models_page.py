@@ -1,0 +1,71 @@
+"""The page of models: versions, aliases, drift, and the card of each.
+
+The registry is read in `pipelines.api.model_view`, what a card says is in `models.card_sections`.
+"""
+
+from datetime import datetime
+from typing import Any, Final
+
+import polars as pl
+from polars.exceptions import PolarsError
+
+from features.errors import ForewarnError
+from features.tables import DRIFT
+from models.card_sections import card_sections
+from models.version_page import Standing
+from pipelines.board.desk import Desk
+from pipelines.drift_flow import drift_in_words
+
+_STANDING: Final = tuple(Standing.__dataclass_fields__)
+
+
+def models_values(desk: Desk, *, label: str) -> dict[str, Any]:
+    """What the page shows; a registry that cannot be read is named.
+
+    Args:
+        desk: What pages are made from.
+        label: Version whose card is shown, such as `gpu-failure-24h/3`; empty: none.
+
+    Raises:
+        ApiError: There is no such version.
+    """
+    problems: list[str] = []
+    versions: list[dict[str, Any]] = []
+    try:
+        versions = desk.sources.models.versions()
+    except (ForewarnError, OSError) as error:
+        problems.append(f"The registry cannot be read: {error}")
+    return {
+        "versions": versions,
+        "drift": _drift(desk, problems),
+        "label": label,
+        "sections": _sections(desk, label) if label and not problems else (),
+        "problems": problems,
+        "trained_at": _trained(versions),
+    }
+
+
+def _sections(desk: Desk, label: str) -> Any:
+    name, _, number = label.rpartition("/")
+    found = desk.sources.models.card(name, int(number) if number.isdecimal() else -1)
+    standing = Standing(**{one: found["standing"][one] for one in _STANDING})
+    return card_sections(found["card"], standing)
+
+
+def _drift(desk: Desk, problems: list[str]) -> dict[str, Any]:
+    """What drifted in the newest week that was looked at."""
+    try:
+        store = desk.store
+        if not store.has(DRIFT):
+            return {"text": "", "is_alarm": None}
+        found = store.read(DRIFT)
+    except (ForewarnError, OSError, PolarsError) as error:
+        problems.append(f"Drift cannot be read: {error}")
+        return {"text": "", "is_alarm": None}
+    text, code = drift_in_words(found.sort("model_version", "week", pl.col("kind")))
+    return {"text": text, "is_alarm": bool(code)}
+
+
+def _trained(versions: list[dict[str, Any]]) -> datetime | None:
+    """When the newest version was registered."""
+    return max((one["registered_at"] for one in versions), default=None)

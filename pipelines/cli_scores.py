@@ -1,0 +1,77 @@
+"""The commands that make, judge and show scores: `score`, `outcomes`, `metrics`.
+
+No logic: each command's work is in `pipelines.serving`.
+"""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+SettingsOption = Annotated[
+    Path | None,
+    typer.Option("--settings", help="Settings file; default: $FOREWARN_SETTINGS.", metavar="FILE"),
+]
+LoopOption = Annotated[
+    bool, typer.Option("--loop", help="Go on with tick after tick until SIGTERM.")
+]
+_LOOPBACK: Final = "127.0.0.1:9184"
+
+
+def score(
+    *,
+    settings: SettingsOption = None,
+    loop: LoopOption = False,
+) -> None:
+    """Score the last full hour by the champions and publish it; nothing due: says so."""
+    from pipelines.serving import score_loop as work
+    from pipelines.settings import load_settings
+
+    chosen = load_settings(settings)
+    scorer = work.scorer_of(chosen, say=lambda line: typer.echo(line, err=True))
+    if chosen.serving.report_to_dagster:
+        from pipelines.defs.external import reporter
+
+        scorer.report = reporter(chosen)
+    with work.stopped_by_signals(scorer.stop):
+        if loop:
+            scorer.run()
+            return
+        made = scorer.once()
+    typer.echo(made.words() if made else f"nothing to score: {scorer.status.why}")
+    for part, problem in scorer.status.problems.items():
+        typer.echo(f"{part}: {problem}", err=True)
+    raise typer.Exit(1 if scorer.status.problems else 0)
+
+
+def outcomes(settings: SettingsOption = None) -> None:
+    """Join outcomes back to live alerts and scores of the last weeks; run it daily."""
+    from datetime import UTC, datetime
+
+    from pipelines.serving.live_outcomes import judge_live
+    from pipelines.serving.outcome_words import words_of
+    from pipelines.serving.place import score_engine
+    from pipelines.settings import load_settings
+    from pipelines.sources.catalogue import load_catalogue
+
+    chosen = load_settings(settings)
+    judged = judge_live(
+        chosen,
+        engine=score_engine(chosen),
+        catalogue=load_catalogue(chosen.fault_catalogue),
+        now=datetime.now(UTC),
+    )
+    typer.echo(words_of(judged))
+
+
+def metrics(
+    settings: SettingsOption = None,
+    listen: Annotated[
+        str, typer.Option(help="Address and port to serve on.", metavar="HOST:PORT")
+    ] = _LOOPBACK,
+) -> None:
+    """Serve scores and pipeline health to Prometheus at /metrics until Ctrl-C."""
+    from pipelines.serving.metrics_server import serve_metrics
+    from pipelines.settings import load_settings
+
+    serve_metrics(load_settings(settings), listen=listen, say=lambda s: typer.echo(s, err=True))

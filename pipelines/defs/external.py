@@ -1,0 +1,40 @@
+"""Tells Dagster's instance of ticks that were scored outside of it.
+
+Optional: `serving.report_to_dagster`. Scoring is in `pipelines.serving`.
+"""
+
+from collections.abc import Callable
+
+import dagster as dg
+
+from features.errors import SettingsError
+from pipelines.flow import TICK
+from pipelines.serving.scorer import TickReport
+from pipelines.settings import Settings
+
+
+def reporter(settings: Settings) -> Callable[[TickReport], None]:
+    """What adds materialisations of the score assets to the instance that DAGSTER_HOME names.
+
+    Args:
+        settings: The installation.
+
+    Raises:
+        SettingsError: Its data partitions are days: an hour is no whole one.
+    """
+    if settings.data_partition != "hour":
+        raise SettingsError("serving.report_to_dagster needs data_partition hour")
+
+    def report(made: TickReport) -> None:
+        partition = (made.as_of - TICK).strftime("%Y-%m-%d-%H:%M")
+        with dg.DagsterInstance.get() as instance:
+            for name, rows in (("gpu_scores", made.n_gpus), ("node_scores", made.n_nodes)):
+                instance.report_runless_asset_event(
+                    dg.AssetMaterialization(
+                        asset_key=["scores", name],
+                        partition=partition,
+                        metadata={"entities": rows, "by": "forewarn score"},
+                    )
+                )
+
+    return report

@@ -1,0 +1,99 @@
+"""Results of the study of synthetic fleets as a table in Markdown.
+
+What is measured is in `pipelines.fleet_study`.
+"""
+
+from collections.abc import Sequence
+
+from models.calibration_drift import exact_interval
+from models.evaluation import Estimate
+from models.fleet_judgement import ClassRecall, ScoreTruth
+from pipelines.fleet_study_plan import Judged, StudyPlan
+
+_POLICIES = {"budget": "within the budget", "strict": "of high precision"}
+
+
+def study_in_words(plan: StudyPlan, judged: Sequence[Judged]) -> str:
+    """The study as Markdown.
+
+    Args:
+        plan: What was asked.
+        judged: What came of it.
+
+    Returns:
+        A heading and tables for each regime and horizon.
+    """
+    head = (
+        f"Learned on {plan.regime}, seeds {_list(plan.train_seeds)}; calibrated and tuned on seeds "
+        f"{_list(plan.valid_seeds)}; {plan.nodes} nodes for {plan.days} days each, rates "
+        f"x{plan.hazards:g}, features "
+        f"{plan.feature_set}, at most {plan.budget:g} alerts per 1,000 nodes and day."
+    )
+    lines = [head]
+    for one in judged:
+        lines += ["", f"### {one.regime}, {one.horizon_h} h, policy {_POLICIES[one.policy]}", ""]
+        lines += [one.choice.explanation, ""]
+        lines += _events(one)
+    return "\n".join(lines) + "\n"
+
+
+def _events(one: Judged) -> list[str]:
+    events = one.events
+    if events is None:
+        return ["No policy, so no alert."]
+    scale = 1000.0 / events.node_days if events.node_days else 0.0
+    low, high = (scale * end for end in exact_interval(events.n_alerts, confidence=0.95))
+    head = (
+        f"{events.n_alerts} alerts in {events.node_days:.0f} node-days: "
+        f"{scale * events.n_alerts:.2f} [{low:.2f}, {high:.2f}] per 1,000 nodes and day, precision "
+        f"{_share(events.precision)}, recall {_share(events.recall)}."
+    )
+    lines = [
+        head,
+        "",
+        "| class | incidents | caught | recall | by signs | ceiling | ratio | median lead |",
+        "|---|---|---|---|---|---|---|---|",
+        *(_class(row) for row in one.classes),
+    ]
+    return lines if one.truth is None else [*lines, "", *_truth(one.truth)]
+
+
+def _class(row: ClassRecall) -> str:
+    signs = "" if row.by_signs is None else f"{row.by_signs:.2f}"
+    ceiling = "" if row.ceiling is None else f"{row.ceiling:.2f}"
+    ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+    lead = "" if row.lead_h is None else f"{row.lead_h:.1f} h"
+    return (
+        f"| {row.fault_type} | {row.n_incidents} | {row.n_caught} | {_share(row.recall)} | "
+        f"{signs} | {ceiling} | {ratio} | {lead} |"
+    )
+
+
+def _truth(truth: ScoreTruth) -> list[str]:
+    bins = "; ".join(f"{b.mean_score:.2g}: {_share(b.ratio)} ({b.n_rows} rows)" for b in truth.bins)
+    words = (
+        f"Observed over expected by bin above the threshold (mean score): {bins or 'no rows'}. "
+        f"Of all rows {_share(truth.overall)}; slope {_share(truth.slope)}; log loss "
+        f"{truth.log_loss:.5f}, {_small(truth.log_loss_gain)} below that of the base rate."
+    )
+    return [words]
+
+
+def _share(value: Estimate) -> str:
+    if value.value is None:
+        return "not defined"
+    if value.low is None or value.high is None:
+        return f"{value.value:.2f}"
+    return f"{value.value:.2f} [{value.low:.2f}, {value.high:.2f}]"
+
+
+def _small(value: Estimate) -> str:
+    if value.value is None:
+        return "not defined"
+    if value.low is None or value.high is None:
+        return f"{value.value:.5f}"
+    return f"{value.value:.5f} [{value.low:.5f}, {value.high:.5f}]"
+
+
+def _list(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))

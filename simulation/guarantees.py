@@ -1,0 +1,236 @@
+"""Checks the guarantee of precision on fresh fleets whose true precision is known.
+
+Fleets are drawn in `simulation.score_fleets`, policies tuned in `models.policy_tuning`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+from scipy.stats import binomtest
+
+from models.policy_rows import PolicyRows, policy_rows
+from models.policy_tuning import (
+    PolicyGrid,
+    halves_by_node,
+    tune_for_budget,
+    tune_for_precision,
+)
+from models.warnings import WarningPolicy
+from simulation.score_fleets import TASK, TICK, ScoreFleet, ScoreProcess, draw_fleet
+
+TRUTH_SEED = 1_000_000
+"""The truth's seeds begin here; no fleet of a check has one of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is drawn.
+
+    Attributes:
+        n_fleets: Fleets that tune a policy.
+        n_nodes: Nodes of each.
+        days: Length of its record; the truth's is as long.
+        truth_nodes: Nodes of the draw that the true precision is measured on.
+        first_seed: Seed of the first fleet; the others follow.
+    """
+
+    n_fleets: int = 200
+    n_nodes: int = 1000
+    days: int = 60
+    truth_nodes: int = 30_000
+    first_seed: int = 0
+
+    @property
+    def seeds(self) -> range:
+        """Seeds of the fleets."""
+        return range(self.first_seed, self.first_seed + self.n_fleets)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """How often a promise of precision was kept.
+
+    Attributes:
+        precision: What was promised.
+        n_fleets: Fleets tried.
+        n_given: Fleets where a policy qualified.
+        n_broken: Fleets where one did whose true precision is lower.
+        mean_recall: True event recall of the policies that qualified; None without any.
+    """
+
+    precision: float
+    n_fleets: int
+    n_given: int
+    n_broken: int
+    mean_recall: float | None
+
+    @property
+    def broken_interval(self) -> tuple[float, float]:
+        """Exact 95 % interval of the share of fleets with a broken promise."""
+        interval = binomtest(self.n_broken, self.n_fleets).proportion_ci(0.95, method="exact")
+        return float(interval.low), float(interval.high)
+
+    @property
+    def is_within_error(self) -> bool:
+        """Whether a share of 5 % explains as many broken promises, at 5 % one-sided."""
+        return (
+            float(binomtest(self.n_broken, self.n_fleets, 0.05, alternative="greater").pvalue)
+            > 0.05
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """What budget policies spend and catch on the fresh draw.
+
+    Attributes:
+        budget: Alerts per 1,000 nodes per day that were allowed.
+        n_given: Fleets where a policy qualified.
+        mean_rate: Mean true rate of alerts.
+        high_rate: Its 95 % point over fleets.
+        mean_recall: Mean true event recall.
+    """
+
+    budget: float
+    n_given: int
+    mean_rate: float | None
+    high_rate: float | None
+    mean_recall: float | None
+
+
+def check_precision(
+    process: ScoreProcess,
+    *,
+    grids: Mapping[str, PolicyGrid],
+    precisions: Sequence[float],
+    size: Size,
+    served: ScoreProcess | None = None,
+) -> dict[str, tuple[Kept, ...]]:
+    """Tunes a policy on each fleet for each precision, and measures its true precision.
+
+    Args:
+        process: What fleets are drawn from.
+        grids: Policies tried, by a name; all are tuned on the same fleets.
+        precisions: Promises.
+        size: How much is drawn.
+        served: What the truth is drawn from: another process is drift.
+
+    Returns:
+        One count per grid and precision.
+    """
+    truth = _truth(served or process, size)
+    found: dict[tuple[str, float], list[_Judged]] = {
+        (name, precision): [] for name in grids for precision in precisions
+    }
+    for seed in size.seeds:
+        fleet = draw_fleet(process, n_nodes=size.n_nodes, days=size.days, seed=seed)
+        tune, test = (_prepared(fleet, part) for part in halves_by_node(fleet.rows))
+        for (name, precision), judged in found.items():
+            choice = tune_for_precision(tune, test, grids[name], precision=precision)
+            if choice.policy is not None:
+                judged.append(_judge(truth, choice.policy))
+    return {
+        name: tuple(
+            _kept(found[name, precision], precision=precision, size=size)
+            for precision in precisions
+        )
+        for name in grids
+    }
+
+
+def check_budget(
+    process: ScoreProcess,
+    *,
+    grids: Mapping[str, PolicyGrid],
+    budget: float,
+    size: Size,
+    served: ScoreProcess | None = None,
+) -> dict[str, Spent]:
+    """Tunes a policy on each fleet by budget, and measures what it truly spends and catches.
+
+    Args:
+        process: What fleets are drawn from.
+        grids: Policies tried, by a name; all are tuned on the same fleets.
+        budget: Alerts per 1,000 nodes per day.
+        size: How much is drawn.
+        served: What the truth is drawn from: another process is drift.
+
+    Returns:
+        What each grid spends.
+    """
+    truth = _truth(served or process, size)
+    found: dict[str, list[_Judged]] = {name: [] for name in grids}
+    for seed in size.seeds:
+        fleet = draw_fleet(process, n_nodes=size.n_nodes, days=size.days, seed=seed)
+        rows = replace(_prepared(fleet, fleet.rows), node_days=float(size.n_nodes * size.days))
+        for name, grid in grids.items():
+            choice = tune_for_budget(rows, grid, alerts_per_1000_nodes_per_day=budget)
+            if choice.policy is not None:
+                found[name].append(_judge(truth, choice.policy))
+    return {name: _spent(judged, budget=budget) for name, judged in found.items()}
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """A policy on the truth; its rate in alerts per 1,000 nodes per day."""
+
+    precision: float
+    recall: float
+    rate: float
+
+
+def _truth(process: ScoreProcess, size: Size) -> PolicyRows:
+    # In parts of a fleet's size: what strikes several nodes is as rare per node as in a fleet.
+    fleets = [
+        draw_fleet(process, n_nodes=size.n_nodes, days=size.days, seed=TRUTH_SEED + part)
+        for part in range(max(size.truth_nodes // size.n_nodes, 1))
+    ]
+    rows = pl.concat([_renamed(one.rows, part) for part, one in enumerate(fleets)])
+    incidents = pl.concat([_renamed(one.incidents, part) for part, one in enumerate(fleets)])
+    prepared = _prepared(ScoreFleet(rows, incidents), rows)
+    return replace(prepared, node_days=float(len(fleets) * size.n_nodes * size.days))
+
+
+def _renamed(frame: pl.DataFrame, part: int) -> pl.DataFrame:
+    names = [name for name in ("entity_id", "node", "incident_id") if name in frame.columns]
+    return frame.with_columns(pl.format("{}-{}", pl.lit(part), name).alias(name) for name in names)
+
+
+def _prepared(fleet: ScoreFleet, rows: pl.DataFrame) -> PolicyRows:
+    return policy_rows(rows, incidents=fleet.incidents, task=TASK, tick=TICK)
+
+
+def _judge(truth: PolicyRows, policy: WarningPolicy) -> _Judged:
+    alerts = truth.alerts(policy)
+    found = truth.episodes(alerts)
+    return _Judged(
+        precision=found.precision,
+        recall=found.n_true / max(truth.n_incidents, 1),
+        rate=1000.0 * alerts.size / truth.node_days,
+    )
+
+
+def _kept(judged: Sequence[_Judged], *, precision: float, size: Size) -> Kept:
+    return Kept(
+        precision=precision,
+        n_fleets=size.n_fleets,
+        n_given=len(judged),
+        n_broken=sum(one.precision < precision for one in judged),
+        mean_recall=_mean([one.recall for one in judged]),
+    )
+
+
+def _spent(judged: Sequence[_Judged], *, budget: float) -> Spent:
+    rates = sorted(one.rate for one in judged)
+    return Spent(
+        budget=budget,
+        n_given=len(judged),
+        mean_rate=_mean(rates),
+        high_rate=rates[int(0.95 * (len(rates) - 1))] if rates else None,
+        mean_recall=_mean([one.recall for one in judged]),
+    )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
