@@ -45,7 +45,7 @@ lint: $(STAMP)  ## format, style, types, the arrows between the rooms
 soak: $(STAMP)  ## a hostile world against the hook: STEPS steps from SEED on, the shortest failure if any
 	$(BIN)/python -m tests.remediation.machine_soak $(STEPS) $(SEED)
 
-dev: demo  ## Dagster and MLflow pages of the demo, on loopback
+dev: demo  ## The board, Dagster and MLflow pages of the demo, on loopback
 	FOREWARN_SETTINGS=$(DEMO_DIR)/forewarn.yaml $(BIN)/forewarn dev
 
 bench: $(STAMP)  ## speed as ratios against named peers

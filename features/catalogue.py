@@ -60,6 +60,8 @@ _RULE_SCHEMA: Final = pl.Schema(
     }
 )
 
+_LARGEST_CODE: Final = 2**31 - 1
+
 _REASON_ROLES: Final = ("maintenance", "own_action")
 
 
@@ -137,6 +139,14 @@ class FaultCatalogue:
             SettingsError: As in `from_rows`; the text names the row of the overrides.
         """
         own = {rule.key: rule for rule in _rules_from_rows(rows, of="fault overrides")}
+        known = {REASON_KIND, *(rule.kind for rule in self.rules)}
+        unknown = sorted({rule.kind for rule in own.values()} - known)
+        if unknown:
+            # A misspelt kind would change nothing, without a word.
+            raise SettingsError(
+                f"fault overrides: kind {unknown[0]!r} is not in the catalogue, whose kinds are "
+                f"{', '.join(sorted(known))}. Mend it, or give the catalogue a row of that kind."
+            )
         kept = tuple(own.pop(rule.key, rule) for rule in self.rules)
         return FaultCatalogue(f"{self.version}+{version}", (*own.values(), *kept))
 
@@ -240,8 +250,16 @@ def _rule_from_row(row: Mapping[str, str], where: str) -> FaultRule:
     cell = {name: (row.get(name) or "").strip() for name in (*CATALOGUE_COLUMNS, "needs")}
     if not cell["kind"]:
         raise SettingsError(f"{where}: kind is empty. Name a kind of event or {REASON_KIND}.")
-    if cell["code"] and not cell["code"].isdecimal():
-        raise SettingsError(f"{where}: code must be a whole number, got {cell['code']!r}. Mend it.")
+    if cell["kind"] != cell["kind"].lower():
+        raise SettingsError(
+            f"{where}: kind {cell['kind']!r} fits no event: kinds are in lower case. Mend it."
+        )
+    is_code = cell["code"].isdecimal() and int(cell["code"]) <= _LARGEST_CODE
+    if cell["code"] and not is_code:
+        raise SettingsError(
+            f"{where}: code must be a whole number to {_LARGEST_CODE}, got {cell['code']!r}. "
+            "Mend it."
+        )
     role = next((role for role in ROLES if role == cell["role"]), None)
     if role is None:
         raise SettingsError(

@@ -22,6 +22,7 @@ from features.evidence import (
     move_to_gpus,
     state_evidence,
 )
+from features.labels import LONGEST_OPEN
 from features.outages import outage_states
 from features.tables import CORE_INCIDENTS
 
@@ -78,11 +79,11 @@ def build_incidents(
     """Incidents of GPUs and nodes.
 
     Evidence about one entity is one incident while its node stays out of service, and else while
-    the pieces follow each other within `coalesce_within`. Coming back into service ends it: the
-    next fault is a new incident, however soon. The most specific evidence (first row in the
-    catalogue) gives the fault type; secondary Xids within 5 s on the same GPU are added to the
-    words only. A node's evidence goes to the GPU it is about, where that is known, and then
-    makes no incident of the node.
+    the pieces follow each other within `coalesce_within`, for `LONGEST_OPEN` at most. Coming back
+    into service ends it: the next fault is a new incident, however soon. The most specific
+    evidence (first row in the catalogue) gives the fault type; secondary Xids within 5 s on the
+    same GPU are added to the words only. A node's evidence goes to the GPU it is about, where that
+    is known, and then makes no incident of the node.
 
     Args:
         health_events: core/health_events.
@@ -168,6 +169,9 @@ def _continues(
         return False
     if case.outage is not None:
         return outage == case.outage and last["node"] == piece["node"]
+    # Labels take it for over by then: what still comes of a fault must not look healthy to them.
+    if piece["ts"] - case.pieces[0]["ts"] > LONGEST_OPEN:
+        return False
     return bool(piece["ts"] - last["ts"] <= within)
 
 

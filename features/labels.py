@@ -256,21 +256,9 @@ def _with_watched_until(rows: pl.DataFrame, inventory: pl.DataFrame, kind: str) 
 def _decide(rows: pl.DataFrame, *, data_end: datetime, spec: LabelSpec) -> pl.DataFrame:
     """Labels from the moments gathered for each row, one row per horizon."""
     as_of = pl.col("as_of")
-    horizon = pl.duration(hours=pl.col("horizon_h"))
     window_start = as_of + spec.lead
-    window_end = window_start + horizon
-
-    def begins(action: str) -> pl.Expr:
-        is_open = (pl.col(f"{action}_until") > as_of).fill_null(value=False)
-        return pl.when(is_open).then(as_of).otherwise(pl.col(f"{action}_next")).fill_null(_NEVER)
-
-    moments = {
-        "incident": pl.col("first").fill_null(_NEVER),
-        "own_action": begins("own_action"),
-        "maintenance": begins("maintenance"),
-        "not_watched": pl.col("watched_until"),
-        "data_end": pl.max_horizontal(pl.lit(data_end, UTC_TIME), as_of),
-    }
+    window_end = window_start + pl.duration(hours=pl.col("horizon_h"))
+    moments = _moments(data_end)
     earliest = pl.min_horizontal(*moments.values())
     decided_by = pl.coalesce(
         *(pl.when(moment == earliest).then(pl.lit(word)) for word, moment in moments.items())
@@ -303,3 +291,20 @@ def _decide(rows: pl.DataFrame, *, data_end: datetime, spec: LabelSpec) -> pl.Da
         pl.when(is_positive_known).then("incident_id").alias("incident_id"),
         "censored_by",
     ).sort("as_of", "entity_kind", "entity_id", "horizon_h")
+
+
+def _moments(data_end: datetime) -> dict[str, pl.Expr]:
+    """When each thing that decides a label happens, in the order of precedence at one moment."""
+    as_of = pl.col("as_of")
+
+    def begins(action: str) -> pl.Expr:
+        is_open = (pl.col(f"{action}_until") > as_of).fill_null(value=False)
+        return pl.when(is_open).then(as_of).otherwise(pl.col(f"{action}_next")).fill_null(_NEVER)
+
+    return {
+        "incident": pl.col("first").fill_null(_NEVER),
+        "own_action": begins("own_action"),
+        "maintenance": begins("maintenance"),
+        "not_watched": pl.col("watched_until"),
+        "data_end": pl.max_horizontal(pl.lit(data_end, UTC_TIME), as_of),
+    }

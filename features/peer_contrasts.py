@@ -129,7 +129,7 @@ def _contrast(
         "peer",
         unit,
         window,
-        f"{meaning}: difference from the median of the node's other GPUs",
+        f"{meaning}, above the median of the node's other GPUs",
         (*inputs, "inventory.node"),
         f"null with fewer than {_FEWEST_PEERS} others that have a sample in the window",
     )
@@ -141,7 +141,7 @@ def _heat(window: timedelta) -> Contrast:
     return _contrast(
         f"excess_heat_c_peer_{suffix}",
         "degC",
-        f"GPU temperature less {HEAT_C_PER_W:g} degC per watt, mean over {suffix}",
+        f"Temperature beyond {HEAT_C_PER_W:g} degC a watt, mean over {suffix}",
         window=window,
         parts=_residual(window, 1.0),
     )
@@ -152,8 +152,7 @@ def _heat_rise(window: timedelta, longer: timedelta) -> Contrast:
     return _contrast(
         f"excess_heat_rise_c_peer_{short}",
         "degC",
-        f"GPU temperature less {HEAT_C_PER_W:g} degC per watt, mean over {short} less that over "
-        f"{long}",
+        f"Rise of the temperature beyond {HEAT_C_PER_W:g} degC a watt, {short} against {long}",
         window=longer,
         parts=(*_residual(window, 1.0), *_residual(longer, -1.0)),
     )
@@ -171,7 +170,7 @@ def _swing(window: timedelta) -> Contrast:
     return _contrast(
         f"power_swing_w_peer_{suffix}",
         "W",
-        f"Standard deviation of power over {suffix}",
+        f"Swing (standard deviation) of power over {suffix}",
         window=window,
         parts=((_statistic("power_w", "std", window), 1.0),),
     )

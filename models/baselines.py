@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from features.errors import DataError
 from features.registry import Family, Feature
 from models.evaluation import ScoreKind
-from models.failure_model import feature_values
+from models.failure_model import finite_values
 from models.prior import longest_history
 
 RULE_WINDOW = timedelta(hours=24)
@@ -205,15 +205,13 @@ def logistic_regression(
     share = min(1.0, MAX_LOGISTIC_NEGATIVES / max(negatives, 1))
     keep = (label == 1) | (np.random.default_rng(1).random(label.size) < share)
     weight = np.where(label[keep] == 1, 1.0, 1.0 / share)
-    fitted = _fit_logistic(
-        feature_values(train.filter(pl.Series(keep)), names), label[keep], weight
-    )
+    fitted = _fit_logistic(finite_values(train.filter(pl.Series(keep)), names), label[keep], weight)
     note = f"{len(names)} features, median imputation and scaling fitted on training rows"
     if int(fitted[-1].n_iter_[0]) >= LOGISTIC_ITERATIONS:
         note += f"; stopped after {LOGISTIC_ITERATIONS} iterations"
     if rows.is_empty():
         return Baseline("logistic regression", "probability", pl.Series([], dtype=pl.Float64), note)
-    probability = fitted.predict_proba(feature_values(rows, names))[:, 1]
+    probability = fitted.predict_proba(finite_values(rows, names))[:, 1]
     return Baseline(
         "logistic regression", "probability", pl.Series(probability, dtype=pl.Float64), note
     )

@@ -22,7 +22,7 @@ from models.benchmark_result import (
     Population,
     WindowResult,
 )
-from models.benchmark_rows import shuffled_labels
+from models.benchmark_rows import ranks_within_moments, shuffled_labels
 from models.benchmark_scorers import (
     LEFT,
     baseline_scores,
@@ -87,19 +87,7 @@ def _window(
     origin: datetime,
     protocol: BenchmarkProtocol,
 ) -> WindowResult:
-    split = split_by_time(
-        rows,
-        train_until=origin,
-        valid_until=origin,
-        test_until=origin + protocol.test,
-        embargo=protocol.task.embargo,
-    )
-    if split.test["label"].drop_nulls().is_empty():
-        raise DataError(
-            f"benchmark {protocol.name}: no labelled row in the {protocol.test.days} d after "
-            f"{origin:%Y-%m-%d}. The record ends {protocol.data_end:%Y-%m-%d}: give an earlier "
-            f"origin."
-        )
+    split = _split(rows, origin=origin, protocol=protocol)
     used = varying(split.train, features)
     names = feature_names(used)
     model = _fit(split.train, names, protocol)
@@ -129,6 +117,23 @@ def _window(
         unavailable,
         _fault_type_auc(split, names, protocol),
     )
+
+
+def _split(rows: pl.DataFrame, *, origin: datetime, protocol: BenchmarkProtocol) -> TimeSplit:
+    split = split_by_time(
+        rows,
+        train_until=origin,
+        valid_until=origin,
+        test_until=origin + protocol.test,
+        embargo=protocol.task.embargo,
+    )
+    if split.test["label"].drop_nulls().is_empty():
+        raise DataError(
+            f"benchmark {protocol.name}: no labelled row in the {protocol.test.days} d after "
+            f"{origin:%Y-%m-%d}. The record ends {protocol.data_end:%Y-%m-%d}: give an earlier "
+            f"origin."
+        )
+    return split
 
 
 def _rivals(
@@ -253,10 +258,8 @@ def _judged_dealt(
     learned, test = (shuffled_labels(p, seed=_DEALT_SEED) for p in (split.train, split.test))
     model = _fit(learned, names, protocol)
     test = test.filter(pl.col("label").is_not_null())
-    score = pl.col("score").rank() / (pl.len() + 1)
-    scored = test.with_columns(pl.Series("score", model.raw_scores(test))).with_columns(
-        score.over("as_of").alias(_score_of(MODEL))
-    )
+    ranks = ranks_within_moments(test, pl.Series(model.raw_scores(test)))
+    scored = test.with_columns(ranks.alias(_score_of(MODEL)))
     return [BenchmarkRow("labels dealt anew", MODEL, _judge(scored, MODEL, protocol))]
 
 

@@ -75,6 +75,19 @@ def shuffled_labels(rows: pl.DataFrame, *, seed: int) -> pl.DataFrame:
     return rows.with_columns(pl.col(dealt).gather(order).over("as_of"))
 
 
+def ranks_within_moments(rows: pl.DataFrame, scores: pl.Series) -> pl.Series:
+    """Each score's place among those of the same moment, from 0 to 1.
+
+    What a model knows of how many fail at a moment, but not who, is gone from them.
+
+    Args:
+        rows: Rows with `as_of`, shape (n,).
+        scores: Their scores, shape (n,).
+    """
+    place = pl.col("score").rank() / (pl.len() + 1)
+    return rows.select("as_of", score=scores).select(place.over("as_of")).to_series()
+
+
 def _with_outages(tables: CoreTables, protocol: BenchmarkProtocol) -> CoreTables:
     """The tables with the incidents that the outage rule finds in the node states."""
     if protocol.outages is None:

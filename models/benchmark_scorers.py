@@ -40,7 +40,7 @@ def varying(train_rows: pl.DataFrame, features: Sequence[Feature]) -> tuple[Feat
 
     def varies(name: str) -> bool:
         nulls = bounds[f"{name} null"]
-        return bounds[f"{name} min"] != bounds[f"{name} max"] or 0 < nulls < known.height
+        return bool(bounds[f"{name} min"] != bounds[f"{name} max"] or 0 < nulls < known.height)
 
     return tuple(feature for feature in features if varies(feature.name))
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightgbm as lgb
 import polars as pl
@@ -23,6 +23,9 @@ from models.node_scores import NodeCombination
 from models.reasons import UsualValues
 from models.specs import Task, TrainSpec
 from models.warnings import WarningPolicy
+
+if TYPE_CHECKING:
+    from models.ensembles.members import Member
 
 SCHEMA = 2
 
@@ -103,6 +106,8 @@ class ModelBundle:
         }
         for position, booster in enumerate(model.boosters):
             documents[f"booster_{position}.txt"] = booster.model_to_string()
+        if model.member is not None:
+            documents["member.json"] = _json(model.member.to_dict())
         if self.drift is not None:
             documents["drift.json"] = _json(self.drift.to_dict())
         if self.nodes is not None:
@@ -197,6 +202,7 @@ def _model(
         task=Task(**{**task, "lead": timedelta(seconds=task["lead"])}),
         spec=TrainSpec(**{**spec, "seeds": tuple(spec["seeds"]), "monotone": monotone}),
         calibration=Calibration.from_dict(_load(documents, "calibration.json")),
+        member=_member(documents),
         data_span=(first, last),
         contract_version=facts["contract_version"],
         data_hash=facts["data_hash"],
@@ -204,6 +210,15 @@ def _model(
         n_positive=facts["n_positive"],
         n_incidents=facts["n_incidents"],
     )
+
+
+def _member(documents: Mapping[str, str]) -> "Member | None":
+    if "member.json" not in documents:
+        return None
+    # Here, so that a site without an ensemble does not wait for scikit-learn's networks.
+    from models.ensembles.stored import member_from_dict
+
+    return member_from_dict(_load(documents, "member.json"))
 
 
 def _fault_types(documents: Mapping[str, str]) -> FaultTypeModel | None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
@@ -19,8 +20,9 @@ Method = Literal["sigmoid", "platt", "isotonic"]
 MIN_POSITIVES = 5
 """Below this a fit says more about chance than about the model."""
 
-ISOTONIC_POSITIVES = 50
-"""Isotonic fits one number per step and overfits on fewer positives; Platt fits two in all."""
+ISOTONIC_INCIDENTS = 200
+"""Isotonic fits one number per step: in ten steps of twenty incidents each is right to a fifth or
+so. On fewer it repeats what chance did; Platt fits two numbers in all."""
 
 TAIL_SLOPE = 0.05
 """Log-odds per raw log-odds beyond the outer knots: small, so that ranks survive, nothing else."""
@@ -100,7 +102,11 @@ def log_odds_of(probability: FloatArray) -> FloatArray:
 
 
 def fit_calibration(
-    raw: FloatArray, label: npt.NDArray[np.int8], *, method: Method | None = None
+    raw: FloatArray,
+    label: npt.NDArray[np.int8],
+    *,
+    n_incidents: int | None = None,
+    method: Method | None = None,
 ) -> Calibration:
     """Fits a calibration on validation rows.
 
@@ -111,7 +117,9 @@ def fit_calibration(
     Args:
         raw: Raw log-odds, shape (n,).
         label: 0 or 1, shape (n,).
-        method: isotonic or platt; default: isotonic from 50 positives on, else Platt.
+        n_incidents: Distinct incidents behind the positives: the rows before one resemble each
+            other. None: every positive is its own.
+        method: isotonic or platt; default: isotonic from 200 incidents on, else Platt.
 
     Returns:
         A strictly rising map.
@@ -130,9 +138,21 @@ def fit_calibration(
         count = int((~np.isfinite(raw)).sum())
         raise DataError(f"calibration: {count} of {raw.size} raw scores are not finite.")
     if method is None:
-        method = "isotonic" if positives >= ISOTONIC_POSITIVES else "platt"
+        found = positives if n_incidents is None else n_incidents
+        method = "isotonic" if found >= ISOTONIC_INCIDENTS else "platt"
     knots, log_odds, slope = _isotonic(raw, label) if method == "isotonic" else _platt(raw, label)
     return Calibration(method, knots, log_odds, slope, int(raw.size), positives)
+
+
+def incidents_behind(rows: pl.DataFrame) -> int | None:
+    """Distinct incidents of the positive rows; None where rows do not name them.
+
+    Args:
+        rows: `label` and, where known, `incident_id`.
+    """
+    if "incident_id" not in rows.columns:
+        return None
+    return rows.filter(pl.col("label") == 1)["incident_id"].drop_nulls().n_unique()
 
 
 def _isotonic(

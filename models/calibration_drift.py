@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import polars as pl
-from scipy.stats import chi2
 
 from features.errors import DataError
 from models.drift import WEEK
+from models.intervals import poisson_interval
 
 CONFIDENCE: Final = 0.99
 """Of the interval that decides an alarm: one false alarm in a hundred weeks at most."""
@@ -99,17 +99,5 @@ def calibration_by_week(
     if expected <= 0.0:
         return None
     observed = int(rows["label"].sum())
-    low, high = exact_interval(observed, confidence=CONFIDENCE)
+    low, high = poisson_interval(observed, confidence=CONFIDENCE)
     return CalibrationWeek(start, rows.height, expected, observed, low / expected, high / expected)
-
-
-def exact_interval(count: int, *, confidence: float) -> tuple[float, float]:
-    """The exact interval of the mean of a Poisson count (Garwood 1936).
-
-    >>> low, high = exact_interval(0, confidence=0.95)
-    >>> low, round(high, 2)
-    (0.0, 3.69)
-    """
-    tail = (1.0 - confidence) / 2.0
-    low = float(chi2.ppf(tail, 2 * count)) / 2.0 if count else 0.0
-    return low, float(chi2.isf(tail, 2 * count + 2)) / 2.0

@@ -6,7 +6,7 @@ One order for every horizon. Where the inputs come from and where the candidate 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import polars as pl
 
@@ -14,8 +14,10 @@ from features.registry import Feature, feature_names
 from models.bundle import ModelBundle
 from models.calibration_metrics import CalibrationCheck
 from models.candidate_judgement import Judge, available
+from models.candidate_scores import ScoredRows, score_rows
 from models.card import CardCompany, build_card, seen_until
 from models.drift import fit_reference
+from models.ensembles.site import choice_on_card, chosen_length, last_of, with_ensemble
 from models.evaluation import Bootstrap, Estimate, Evaluation, evaluate
 from models.event_metrics import EventMetrics
 from models.failure_model import FailureModel
@@ -41,7 +43,7 @@ from models.policy_tuning import (
     tune_for_precision,
 )
 from models.reasons import usual_values
-from models.specs import Task, TrainSpec
+from models.specs import SiteChoice, Task, TrainSpec
 from models.splits import Origin, TimeSplit, split_by_time
 from models.thresholds import ThresholdChoice
 from models.training import train, training_rows
@@ -62,6 +64,7 @@ class CandidatePlan:
     Attributes:
         task: GPU task: horizon, lead.
         spec: How boosters are trained.
+        choice: The stretch learned from, and an ensemble.
         origin: The cuts between training, validation and test.
         tick: Time between two rows of an entity.
         alerts_per_1000_nodes_per_day: Alert budget; the policies are chosen by it on validation.
@@ -75,10 +78,12 @@ class CandidatePlan:
         uncertain_weight: Share of our own actions that were right; what they hid is then learned
             from in part (`models.uncertain`). None: it is left out.
         tuning: How the spec was searched, for the card; None: it was not.
+        ceilings: Largest recall by fault type and for `all`, for the card; none: not known.
     """
 
     task: Task
     spec: TrainSpec
+    choice: SiteChoice = field(default_factory=SiteChoice)
     origin: Origin
     tick: timedelta
     alerts_per_1000_nodes_per_day: float
@@ -89,6 +94,7 @@ class CandidatePlan:
     accept_leak_suspects: bool = False
     uncertain_weight: float | None = None
     tuning: Mapping[str, Any] | None = None
+    ceilings: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def grid(self) -> PolicyGrid:
@@ -167,19 +173,16 @@ def build_candidate(
     matrix, labels = matrix.sort("entity_id", "as_of"), labels.sort("entity_id", "as_of")
     gpu = _split(training_rows(matrix, labels, horizon_h=task.horizon_h), plan)
     node = _split(_node_rows(labels, task), plan)
-    learned = gpu.train
-    if maintenance is not None and plan.uncertain_weight is not None:
-        learned = with_uncertain(
-            learned, maintenance, horizon=task.embargo, uncertain_weight=plan.uncertain_weight
-        )
     spec = with_rising(plan.spec, names)
-    model = train(learned, feature_names=names, task=task, spec=spec, valid=gpu.valid)
-    model = model.calibrated_on(gpu.valid)
+    span, origin = plan.choice.span, plan.origin
+    length = chosen_length(gpu.train, span, origin=origin, names=names, task=task, spec=spec)
+    gpu, node = (last_of(part, length, until=origin.train_until) for part in (gpu, node))
+    model = _trained(gpu, names, plan=plan, spec=spec, maintenance=maintenance)
     nodes = NodeCombination(
         host_probability(node.train, incidents=incidents, task=task),
         host=fit_host(gpu.train, node.train, incidents=incidents, task=task),
     )
-    scored = _scored(model, nodes, gpu=gpu, node=node)
+    scored = score_rows(model, nodes, gpu=gpu, node=node)
     choices = _choices(scored, incidents=incidents, plan=plan)
     bundle = ModelBundle(
         model=model,
@@ -192,36 +195,31 @@ def build_candidate(
     )
     judge = Judge(task=task, incidents=incidents, tick=plan.tick, bootstrap=plan.bootstrap)
     judged = _judged(bundle, scored, gpu=gpu, node=node, judge=judge, plan=plan, choices=choices)
-    return replace(judged, bundle=replace(bundle, card=_card(judged, plan)))
+    card = _card(judged, plan, training=choice_on_card(plan.choice, length))
+    return replace(judged, bundle=replace(bundle, card=card))
 
 
-class _Scored(NamedTuple):
-    """Scored rows of validation and test, and how node scores were made."""
-
-    nodes: NodeCombination
-    gpu_valid: pl.DataFrame
-    gpu_test: pl.DataFrame
-    node_valid: pl.DataFrame
-    node_test: pl.DataFrame
-
-
-def _scored(
-    model: FailureModel, nodes: NodeCombination, *, gpu: TimeSplit, node: TimeSplit
-) -> _Scored:
-    valid, test = (
-        part.with_columns(score=pl.Series(model.scores(part), dtype=pl.Float64))
-        for part in (gpu.valid, gpu.test)
-    )
-    nodes = nodes.calibrated_on(valid, node.valid)
-    node_valid, node_test = (
-        _node_scored(part, nodes.combine(scored))
-        for part, scored in ((node.valid, valid), (node.test, test))
-    )
-    return _Scored(nodes, valid, test, node_valid, node_test)
+def _trained(
+    gpu: TimeSplit,
+    names: Sequence[str],
+    *,
+    plan: CandidatePlan,
+    spec: TrainSpec,
+    maintenance: pl.DataFrame | None,
+) -> FailureModel:
+    """The failure score, with its ensemble where one is asked for, calibrated on validation."""
+    learned, task = gpu.train, plan.task
+    if maintenance is not None and plan.uncertain_weight is not None:
+        learned = with_uncertain(
+            learned, maintenance, horizon=task.embargo, uncertain_weight=plan.uncertain_weight
+        )
+    model = train(learned, feature_names=names, task=task, spec=spec, valid=gpu.valid)
+    model = with_ensemble(model, gpu, ensemble=plan.choice.ensemble, spec=spec)
+    return model.calibrated_on(gpu.valid)
 
 
 def _choices(
-    scored: _Scored, *, incidents: pl.DataFrame, plan: CandidatePlan
+    scored: ScoredRows, *, incidents: pl.DataFrame, plan: CandidatePlan
 ) -> dict[str, ThresholdChoice]:
     """The policies, chosen on validation rows alone."""
 
@@ -250,7 +248,7 @@ def _policy(choice: ThresholdChoice, plan: CandidatePlan) -> WarningPolicy:
 
 def _judged(
     bundle: ModelBundle,
-    scored: _Scored,
+    scored: ScoredRows,
     *,
     gpu: TimeSplit,
     node: TimeSplit,
@@ -278,10 +276,7 @@ def _judged(
         },
         calibration={
             kind: judge.calibration(
-                rows[kind],
-                threshold=bundle.policies[kind].threshold,
-                train_rows=split.train,
-                valid=split.valid,
+                rows[kind], threshold=bundle.policies[kind].threshold, split=split
             )
             for kind, split in (("gpu", gpu), ("node", node))
         },
@@ -296,7 +291,7 @@ def _judged(
     )
 
 
-def _card(made: Candidate, plan: CandidatePlan) -> dict[str, Any]:
+def _card(made: Candidate, plan: CandidatePlan, *, training: Mapping[str, Any]) -> dict[str, Any]:
     card = build_card(
         made.bundle.model,
         evaluation=made.gpu_evaluation,
@@ -314,10 +309,15 @@ def _card(made: Candidate, plan: CandidatePlan) -> dict[str, Any]:
             seen_until=plan.origin.valid_until,
             tuning=plan.tuning,
             calibration=made.calibration["gpu"],
+            ceilings=plan.ceilings,
         ),
     )
-    nodes = {"calibration_nodes": asdict(made.calibration["node"])}
-    return {**card, **nodes, "leaks": made.leaks.to_dict()}
+    return {
+        **card,
+        "calibration_nodes": asdict(made.calibration["node"]),
+        "leaks": made.leaks.to_dict(),
+        "training": training,
+    }
 
 
 def gate_against(candidate: Candidate, champion: ModelBundle) -> GateDecision:
@@ -376,14 +376,3 @@ def _node_rows(labels: pl.DataFrame, task: Task) -> pl.DataFrame:
     return labels.filter(
         pl.col("entity_kind") == "node", pl.col("horizon_h") == task.horizon_h
     ).with_columns(node=pl.col("entity_id"))
-
-
-def _node_scored(rows: pl.DataFrame, scores: pl.DataFrame) -> pl.DataFrame:
-    """Every labelled row of a node with its score; null, and counted, where no GPU was scored."""
-    known = ("entity_id", "as_of", "node", "label", "fault_type", "incident_id")
-    return rows.select(known).join(
-        scores.select("node", "as_of", "score"),
-        on=["node", "as_of"],
-        how="left",
-        maintain_order="left",
-    )

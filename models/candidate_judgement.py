@@ -15,6 +15,7 @@ from models.calibration_metrics import CalibrationCheck, check_calibration
 from models.evaluation import Bootstrap, Estimate, Evaluation, compare, evaluate
 from models.event_metrics import EventMetrics, evaluate_events
 from models.specs import Task
+from models.splits import TimeSplit
 from models.warnings import WarningPolicy, raise_alerts
 
 
@@ -46,19 +47,14 @@ class Judge:
         )
 
     def calibration(
-        self,
-        rows: pl.DataFrame,
-        *,
-        threshold: float,
-        train_rows: pl.DataFrame,
-        valid: pl.DataFrame,
+        self, rows: pl.DataFrame, *, threshold: float, split: TimeSplit
     ) -> CalibrationCheck:
         """Probabilities of scored test rows, against the base rate of training."""
         return check_calibration(
             rows,
             threshold=threshold,
-            base_rate=_share_of_positives(train_rows) or 0.0,
-            fitted_prevalence=_share_of_positives(valid),
+            base_rate=_share_of_positives(split.train) or 0.0,
+            fitted_prevalence=_share_of_positives(split.valid),
             bootstrap=self.bootstrap,
         )
 

@@ -16,6 +16,7 @@ from models.event_metrics import EventMetrics
 from models.failure_model import FailureModel
 from models.fault_classes import FaultClass
 from models.fault_types import FaultTypeMetrics
+from models.gate import LEAST_INCIDENTS
 from models.thresholds import ThresholdChoice
 
 SYNTHETIC_LIMIT = (
@@ -91,6 +92,7 @@ def build_card(  # noqa: PLR0913  one argument per part of a card
         said.insert(0, SYNTHETIC_LIMIT)
     if model.n_incidents < FEW_INCIDENTS:
         said.append(f"Learned from {model.n_incidents} incidents; intervals are wide.")
+    said += _few_in_test(events or {}, model.entity_kind)
     return {
         "task": {
             "entity_kind": model.entity_kind,
@@ -132,6 +134,16 @@ def build_card(  # noqa: PLR0913  one argument per part of a card
         "fault_classes": [one.to_dict() for one in fault_classes],
         "limits": said,
     }
+
+
+def _few_in_test(events: Mapping[str, EventMetrics], kind: str) -> list[str]:
+    """An interval from few incidents is narrow by chance: resamples hold the same ones."""
+    if kind not in events or events[kind].n_incidents >= FEW_INCIDENTS:
+        return []
+    n = events[kind].n_incidents
+    if n < LEAST_INCIDENTS:
+        return [f"Judged on {n} incidents of the test: its numbers and intervals prove nothing."]
+    return [f"Judged on {n} incidents of the test; intervals are wide."]
 
 
 def seen_until(card: Mapping[str, Any], *, trained_until: datetime) -> datetime:

@@ -10,12 +10,10 @@ from typing import Any, Final
 
 from features.registry import FAMILY_WORDS
 from models.evaluation import Estimate
+from models.fault_classes import LEAST_TEST_INCIDENTS
 from models.version_page import Standing
 
 UNKNOWN: Final = "-"
-_FEW_OF_A_TYPE: Final = 5
-"""A verdict on one incident is a verdict on one machine, whatever its interval says."""
-
 _SPEC_SHOWN: Final = (
     "num_leaves",
     "rounds",
@@ -26,6 +24,19 @@ _SPEC_SHOWN: Final = (
     "negative_share",
     "seeds",
 )
+
+
+_ENSEMBLES: Final = {
+    "none": "LightGBM alone, no ensemble.",
+    "parallel": (
+        "Parallel ensemble: a score is as high as the least convinced of LightGBM, logistic "
+        "regression and a perceptron says. Reasons are LightGBM's."
+    ),
+    "cascade": (
+        "Cascade: logistic regression lets through what may fail, LightGBM ranks it. Reasons are "
+        "those of a LightGBM that learned from all rows."
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -185,7 +196,7 @@ def _fault_types(card: Mapping[str, Any]) -> Section:
     header = ("fault type", "test incidents", "AUC", "foreseen", "beats history", "recall ceiling")
     rows = tuple(
         (
-            one["fault_type"],
+            one["fault_type"].replace("_", " "),
             str(one["n_test"]),
             shown(one["auc"]),
             _verdict(one["is_foreseen"], one["auc"], one["n_test"]),
@@ -195,6 +206,11 @@ def _fault_types(card: Mapping[str, Any]) -> Section:
         for one in classes
     )
     lines = []
+    if "all" in ceilings:
+        lines.append(
+            f"{_percent(ceilings['all'])} of the failures of GPUs announce themselves in time. The "
+            f"others can only be guessed: by who failed before, or by alerting often."
+        )
     forecast = card.get("fault_types")
     if forecast and forecast["n_incidents"]:
         lines.append(
@@ -266,8 +282,29 @@ def _training(card: Mapping[str, Any]) -> Section:
             f"Trained, calibrated and tuned on rows before "
             f"{datetime.fromisoformat(seen):%Y-%m-%d %H:%M} UTC."
         )
+    lines += list(_choice(card.get("training")))
     lines += list(_tuning(card.get("tuning")))
     return Section("Training", tuple(lines))
+
+
+def _choice(training: Mapping[str, Any] | None) -> Iterator[str]:
+    """The stretch learned from, and the ensemble; nothing on cards of older releases."""
+    if training is None:
+        return
+    yield _ENSEMBLES[training["ensemble"]]
+    days, is_auto = training["days"], training["span"] == "auto"
+    if days is not None:
+        why = ", which ranked better on earlier origins than all of it" if is_auto else ""
+        yield f"Learned from the last {days:g} d before the cut{why}."
+    elif is_auto:
+        tried = [one["by_origin"] for one in training["average_precision"] if one["days"]]
+        is_judged = any(found and None not in found for found in tried)
+        why = (
+            "no shorter stretch was better beyond chance"
+            if is_judged
+            else "earlier origins had too few incidents to judge a shorter stretch"
+        )
+        yield f"Learned from everything before the cut: {why}."
 
 
 def _tuning(record: Mapping[str, Any] | None) -> Iterator[str]:
@@ -311,6 +348,6 @@ def _plain(value: object) -> str:
 def _verdict(is_so: bool, found: Mapping[str, float | None], n_incidents: int) -> str:  # noqa: FBT001  a word for a value, not a switch
     if found["value"] is None:
         return "cannot be told"
-    if n_incidents < _FEW_OF_A_TYPE:
+    if n_incidents < LEAST_TEST_INCIDENTS:
         return "too few to tell"
     return "yes" if is_so else "no"

@@ -7,7 +7,6 @@ forecast in `models.fault_types`.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from scipy.stats import binomtest
 from features.diagnosis import RULE_TYPE, SECOND_RULE_TYPE, diagnosis_features
 from features.errors import DataError
 from models.fault_types import FaultTypeModel, train_fault_types
+from models.intervals import wilson
 from models.specs import TrainSpec
 
 FOUND_TYPE = "found_type"
@@ -26,7 +26,6 @@ UNEXPLAINED = "host"
 """The rule's type of a node that went down for a reason nobody gave."""
 
 _SPEC = TrainSpec(num_leaves=7, rounds=100, min_data_in_leaf=5, lambda_l2=1.0, feature_fraction=0.5)
-_Z = 1.959964
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,19 +251,6 @@ def judge_verdicts(true: Sequence[str], verdicts: Sequence[tuple[str, str | None
         by_class=by_class,
         confusion=Counter((found, one) for found, (one, _) in pairs),
     )
-
-
-def wilson(n_right: int, n: int) -> tuple[float, float]:
-    """95 % interval of a share (Wilson 1927), which stays within 0 and 1 for few cases.
-
-    >>> tuple(round(bound, 3) for bound in wilson(9, 10))
-    (0.596, 0.982)
-    """
-    share = n_right / n
-    middle = share + _Z**2 / (2 * n)
-    half = _Z * sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
-    scale = 1 + _Z**2 / n
-    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
 
 
 def _as_rows(cases: pl.DataFrame) -> pl.DataFrame:

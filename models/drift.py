@@ -16,7 +16,7 @@ from scipy.stats import chi2
 from scipy.stats import f as f_distribution
 
 from features.errors import DataError
-from models.failure_model import feature_values
+from models.failure_model import finite_values
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -224,16 +224,16 @@ def fit_reference(
     """
     if rows.is_empty():
         raise DataError("drift: there are no training rows to fix bins on. Give training rows.")
-    values = feature_values(rows, names).astype(np.float64)
+    values = _values(rows, names)
     bins = [_bins_of(values[:, place]) for place in range(len(names))]
     weeks = weekly_rows(rows)
-    wander = _wander(bins, [feature_values(week, names).astype(np.float64) for week in weeks])
+    wander = _wander(bins, [_values(week, names) for week in weeks])
     features = {
         name: replace(one, wander=float(usual))
         for name, one, usual in zip(names, bins, wander, strict=True)
     }
     if scored is not None:
-        scores = feature_values(scored, [SCORE])[:, 0].astype(np.float64)
+        scores = _values(scored, [SCORE])[:, 0]
         features[SCORE] = replace(_bins_of(scores), wander=float(wander.mean()))
     entities = int(rows["entity_id"].n_unique())
     return DriftReference(features, sum(week.height for week in weeks) or entities, len(weeks))
@@ -263,10 +263,10 @@ def find_drift(
     names = [name for name in reference.features if name != SCORE]
     if week.height < MIN_ENTITIES:
         return ()
-    values = feature_values(week, names).astype(np.float64)
+    values = _values(week, names)
     columns = {name: values[:, place] for place, name in enumerate(names)}
     if scores is not None and SCORE in reference.features:
-        columns[SCORE] = scores
+        columns[SCORE] = _values(pl.DataFrame({SCORE: scores}), [SCORE])[:, 0]
     allowed = FALSE_ALARMS / len(columns)
     found = []
     for name, column in columns.items():
@@ -308,6 +308,15 @@ def stability_index(bins: FeatureBins, values: FloatArray) -> float:
     week = (counts + smoothing) / total
     training = (np.asarray(bins.shares) * values.size + smoothing) / total
     return float(np.sum((week - training) * np.log(week / training)))
+
+
+def _values(rows: pl.DataFrame, names: Sequence[str]) -> FloatArray:
+    """Columns as they are binned, in training and in each week alike.
+
+    All of them are rounded to float32, scores too: calibration gives many rows the very same score,
+    and half of such levels would else lie beyond their own edge.
+    """
+    return finite_values(rows, names).astype(np.float64)
 
 
 def _bins_of(values: FloatArray) -> FeatureBins:

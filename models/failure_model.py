@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 import lightgbm as lgb
 import numpy as np
@@ -16,9 +17,20 @@ import polars as pl
 
 from features.errors import DataError
 from features.tables import GPU_MATRIX
-from models.calibration import UNCALIBRATED, Calibration, FloatArray, fit_calibration
+from models.calibration import (
+    UNCALIBRATED,
+    Calibration,
+    FloatArray,
+    fit_calibration,
+    incidents_behind,
+)
 from models.forest import RawScorer
 from models.specs import Task, TrainSpec
+
+if TYPE_CHECKING:
+    from models.ensembles.members import Member
+
+_LARGEST = 1e18
 
 Values = npt.NDArray[np.float32]
 """Features as models read them: shape (rows, features), NaN where unknown."""
@@ -34,6 +46,7 @@ class FailureModel:
         task: What it predicts.
         spec: How it was trained.
         calibration: From raw log-odds to probability.
+        member: The ensemble that scores; None: the boosters do. Reasons are theirs in any case.
         data_span: First and last `as_of` of the training rows.
         contract_version: Fingerprint of the matrix contract and the feature names.
         data_hash: Fingerprint of the training rows.
@@ -47,6 +60,7 @@ class FailureModel:
     task: Task
     spec: TrainSpec
     calibration: Calibration = UNCALIBRATED
+    member: "Member | None" = None
     data_span: tuple[datetime, datetime]
     contract_version: str
     data_hash: str
@@ -80,7 +94,7 @@ class FailureModel:
         return tuple(RawScorer(booster=one, num_threads=threads) for one in self.boosters)
 
     def raw_scores(self, matrix: pl.DataFrame, *, values: Values | None = None) -> FloatArray:
-        """Mean raw log-odds of the boosters.
+        """Raw log-odds: of the ensemble, or the mean of the boosters.
 
         Args:
             matrix: One row per entity and moment; columns are picked by name, extra ones ignored.
@@ -92,6 +106,8 @@ class FailureModel:
         Raises:
             DataError: A feature is missing or not numeric, or a booster's own names disagree.
         """
+        if self.member is not None:
+            return self.member.raw_scores(matrix)
         if values is None:
             values = feature_values(matrix, self.feature_names)
         total = np.zeros(matrix.height)
@@ -110,7 +126,8 @@ class FailureModel:
         """The same model, calibrated on validation rows.
 
         Args:
-            rows: Rows with features and `label`; null labels are left out.
+            rows: Rows with features, `label` and, where known, `incident_id`; null labels are left
+                out.
 
         Returns:
             A new model.
@@ -120,7 +137,8 @@ class FailureModel:
         """
         known = rows.filter(pl.col("label").is_not_null())
         label = known["label"].to_numpy().astype(np.int8)
-        return replace(self, calibration=fit_calibration(self.raw_scores(known), label))
+        fitted = fit_calibration(self.raw_scores(known), label, n_incidents=incidents_behind(known))
+        return replace(self, calibration=fitted)
 
 
 def feature_values(matrix: pl.DataFrame, names: Sequence[str]) -> Values:
@@ -154,6 +172,16 @@ def feature_values(matrix: pl.DataFrame, names: Sequence[str]) -> Values:
     values = matrix.select(pl.col(names).cast(pl.Float32)).to_numpy(order="fortran")
     # Columns that lie in one piece of memory come uncopied: not to be written to.
     return np.require(values, requirements=("F", "W"))
+
+
+def finite_values(matrix: pl.DataFrame, names: Sequence[str]) -> Values:
+    """`feature_values` for whoever computes with values, where trees only compare them.
+
+    An infinite one, as a quotient by nothing is, becomes 1e18: no measured value is so large, and
+    its square is a float32 still. See `feature_values` for arguments and errors.
+    """
+    values = feature_values(matrix, names)
+    return np.clip(values, -_LARGEST, _LARGEST, out=values)
 
 
 def check_feature_order(booster: lgb.Booster, names: Sequence[str]) -> None:

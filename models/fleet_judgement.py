@@ -48,13 +48,21 @@ class ClassRecall:
     @property
     def ratio(self) -> float | None:
         """Recall over ceiling."""
-        if not self.ceiling or self.recall.value is None:
+        return self._over(self.ceiling)
+
+    @property
+    def ratio_by_signs(self) -> float | None:
+        """Recall over what announces itself; chance and history may take it above 1."""
+        return self._over(self.by_signs)
+
+    def _over(self, bound: float | None) -> float | None:
+        if not bound or self.recall.value is None:
             return None
-        return self.recall.value / self.ceiling
+        return self.recall.value / bound
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values, for JSON."""
-        return {**asdict(self), "ratio": self.ratio}
+        return {**asdict(self), "ratio": self.ratio, "ratio_by_signs": self.ratio_by_signs}
 
 
 @dataclass(frozen=True)

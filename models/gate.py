@@ -25,6 +25,11 @@ from models.ranking_metrics import auc, average_precision
 GROUP = "incident_or_entity"
 RESAMPLES = 500
 
+LEAST_INCIDENTS = 6
+"""Fewer incidents, or failed entities, decide nothing: resamples of one incident hardly differ, and
+of 60 chance scores 22 passed with one, 9 with two, 7 with three. Six that all lie on the right side
+are the fewest that chance gives in less than 2.5 % (sign test)."""
+
 LOG_LOSS_MARGIN = 0.02
 """Share of the other's log-loss that a candidate may lose: a better ranking is worth a little
 calibration, but costs and drains are reckoned with the scores as probabilities."""
@@ -77,7 +82,8 @@ def decide(
     scores with 15 incidents each, 19 passed by average precision and 2 by area).
 
     A better ranking does not pay for wrong probabilities: a candidate whose log-loss is worse
-    beyond chance by more than 2 % of the other's, or as measured by more than 10 %, is refused.
+    beyond chance by more than 2 % of the other's, or as measured by more than 10 %, is refused. So
+    is every candidate where fewer than six entities failed: nothing can be told from them.
 
     Args:
         rows: Rows the candidate has not seen: `entity_id`, `as_of`, `label`, `incident_id` and
@@ -100,29 +106,30 @@ def decide(
     prepared = fair.with_columns(
         pl.coalesce("incident_id", "entity_id").alias(GROUP), base_rate=pl.lit(0.0)
     )
-    other = champion or "base_rate"
     difference = compare(
         prepared,
         score=candidate,
-        other=other,
+        other=champion or "base_rate",
         statistic=average_precision if champion else auc,
         bootstrap=drawn,
     )
-    scores = [candidate, champion] if champion else [candidate]
-    judged = prepared.drop_nulls(["label", *scores])
-    n_incidents = judged.filter(pl.col("label") == 1)[GROUP].n_unique()
+    judged = prepared.drop_nulls(["label", candidate, *([champion] if champion else [])])
+    positive = judged.filter(pl.col("label") == 1)
+    n_incidents, n_failed = positive[GROUP].n_unique(), positive["entity_id"].n_unique()
+    decision = GateDecision(
+        is_accepted=False,
+        difference=difference,
+        reason="",
+        n_rows=judged.height,
+        n_incidents=n_incidents,
+    )
     against = "the champion" if champion else "the base rate"
-    if difference.low is None:
-        return GateDecision(
-            is_accepted=False,
-            difference=difference,
-            reason=f"Cannot be held against {against}: {judged.height} rows, none positive."
-            + left_out,
-            n_rows=judged.height,
-        )
+    if difference.low is None or min(n_incidents, n_failed) < LEAST_INCIDENTS:
+        few = f"{judged.height} rows with {n_incidents} incidents of {n_failed} entities"
+        said = f"Cannot be held against {against}: {few}, needed {LEAST_INCIDENTS} of each."
+        return replace(decision, reason=said + left_out)
     loss, usual = _log_loss_increase(judged, candidate=candidate, champion=champion, drawn=drawn)
-    is_better = difference.low > 0.0
-    is_true = _keeps_calibration(loss, usual)
+    is_better, is_true = difference.low > 0.0, _keeps_calibration(loss, usual)
     verdict = "better than" if is_better else "not better beyond chance than"
     judged_by = "Average precision" if champion else "Area under the ROC curve"
     reason = f"{judged_by} is {verdict} {against}: difference {difference}."
@@ -132,14 +139,8 @@ def decide(
             f"{usual:.4f}. Calibrate it on a longer or later validation, or keep "
             f"{'the champion' if champion else 'the prior'}."
         )
-    return GateDecision(
-        is_accepted=is_better and is_true,
-        difference=difference,
-        reason=reason + left_out,
-        log_loss=loss,
-        n_rows=judged.height,
-        n_incidents=n_incidents,
-    )
+    is_accepted = is_better and is_true
+    return replace(decision, is_accepted=is_accepted, reason=reason + left_out, log_loss=loss)
 
 
 def features_not_built(champion_features: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
@@ -162,6 +163,23 @@ def without_champion(decision: GateDecision, absent: Sequence[str]) -> GateDecis
         f"are not built ({named})."
     )
     return replace(decision, reason=decision.reason + said)
+
+
+def beside_unreadable(decision: GateDecision, cause: str, *, is_lost: bool) -> GateDecision:
+    """A first candidate's decision where the champion it would replace cannot be read.
+
+    Args:
+        decision: The decision without a champion.
+        cause: Why the champion cannot be read.
+        is_lost: Whether nothing brings it back (another release wrote it): then there is nothing
+            to beat. Files that may be restored keep their place.
+    """
+    said = f" The champion was not compared: {cause}"
+    return replace(
+        decision,
+        is_accepted=decision.is_accepted and is_lost,
+        reason=decision.reason + said + ("" if is_lost else " It stays champion."),
+    )
 
 
 def _keeps_calibration(loss: Estimate, usual: float) -> bool:

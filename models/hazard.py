@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 import polars as pl
+from scipy.special import logit
 
 from features.errors import DataError
 from models.calibration import FloatArray
@@ -259,21 +260,34 @@ def train_hazard(
     """
     rows = person_periods(matrix, labels, spec=spec, until=until)
     periods: list[PeriodHazard] = []
-    own_odds = 0.0
+    rate = own_rate = 0.0
     for number, horizon_h in enumerate(spec.horizons_h):
         own = rows.filter(pl.col(PERIOD) == number)
         n_failed = int((own["label"] == 1).sum())
-        odds = _log_odds(n_failed, own.height)
         if number and count_incidents(own) < max(spec.train.min_incidents, 1):
-            model, shift = periods[-1].model, odds - own_odds
+            lengths = np.diff((0, *spec.edges_d))[number - 1 : number + 1]
+            rate = _rate(n_failed, own.height, before=rate, longer=lengths[1] / lengths[0])
+            model, shift = periods[-1].model, float(logit(rate) - logit(own_rate))
         else:
             task = Task(horizon_h=horizon_h, lead=spec.lead, trained_on=spec.trained_on)
             model = train(own, feature_names=feature_names, task=task, spec=spec.train)
-            own_odds, shift = odds, 0.0
+            rate, shift = n_failed / own.height, 0.0
+            own_rate = rate
         periods.append(PeriodHazard(model=model, shift=shift, n_rows=own.height, n_failed=n_failed))
     return HazardModel(periods=tuple(periods), spec=spec)
 
 
-def _log_odds(n_failed: int, n: int) -> float:
-    """Log-odds of a rate, half a failure added, so that none is minus infinity."""
-    return float(np.log((n_failed + 0.5) / (n - n_failed + 0.5)))
+def _rate(n_failed: int, n: int, *, before: float, longer: float) -> float:
+    """Share that fails in a period with few failures, drawn towards the hazard of the one before.
+
+    That hazard counts as one failure in as many person-periods as it takes for one: of a period
+    that the record never reaches, it is all that is known.
+
+    Args:
+        n_failed: Failures in the period.
+        n: Person-periods.
+        before: Share that fails in the period before.
+        longer: Length of the period by that of the one before.
+    """
+    usual = -np.expm1(longer * np.log1p(-before))
+    return float((n_failed + 1.0) / (n + 1.0 / usual))

@@ -16,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from models.calibration import MIN_POSITIVES, FloatArray, sigmoid
 from models.event_metrics import incidents_by_entity
 from models.specs import Task
+from models.uncertain import WEIGHT
 
 HOST_FEATURES: Final = (
     "node_link_event_count_1h",
@@ -70,7 +71,8 @@ def fit_host(
 
     Args:
         gpu_rows: Training rows of GPUs: `node`, `as_of` and the counts.
-        node_rows: Training rows of nodes: `entity_id` (node), `as_of`, `label`.
+        node_rows: Training rows of nodes: `entity_id` (node), `as_of`, `label` and, where known,
+            `weight`.
         incidents: core/incidents; those of GPUs are left out.
         task: Lead and horizon.
 
@@ -79,7 +81,9 @@ def fit_host(
         it all.
     """
     names = tuple(name for name in HOST_FEATURES if name in gpu_rows.columns)
-    known = node_rows.filter(pl.col("label").is_not_null()).select("entity_id", "as_of")
+    known = node_rows.filter(pl.col("label").is_not_null()).select(
+        "entity_id", "as_of", *(name for name in (WEIGHT,) if name in node_rows.columns)
+    )
     rows = known.join(
         gpu_rows.select(pl.col("node").alias("entity_id"), "as_of", *names).unique(
             ["entity_id", "as_of"], keep="any"
@@ -90,9 +94,12 @@ def fit_host(
     label = _is_in(rows, pairs)
     if not names or pairs["incident_id"].n_unique() < MIN_POSITIVES or label.all():
         return None
+    weight = rows[WEIGHT].to_numpy() if WEIGHT in rows.columns else None
     while names:
         # Weakly drawn to zero: the rows before one incident resemble each other.
-        fitted = LogisticRegression(C=1.0, max_iter=1000).fit(_logs(rows, names), label)
+        fitted = LogisticRegression(C=1.0, max_iter=1000).fit(
+            _logs(rows, names), label, sample_weight=weight
+        )
         weights = fitted.coef_[0]
         if (weights > 0).all():
             return HostPart(names, tuple(weights.tolist()), float(fitted.intercept_[0]))

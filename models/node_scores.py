@@ -15,6 +15,7 @@ from models.calibration import (
     Calibration,
     FloatArray,
     fit_calibration,
+    incidents_behind,
     log_odds_of,
 )
 from models.host_part import HostPart, own_pairs
@@ -65,7 +66,8 @@ class NodeCombination:
 
         Args:
             gpus: As for `combine`.
-            node_labels: `entity_id` (node), `as_of`, `label` of the same horizon.
+            node_labels: `entity_id` (node), `as_of`, `label` of the same horizon and, where known,
+                `incident_id`.
 
         Returns:
             A new combination.
@@ -73,17 +75,20 @@ class NodeCombination:
         Raises:
             DataError: Too few positives to calibrate on.
         """
+        ids = [name for name in ("incident_id",) if name in node_labels.columns]
         known = (
             self._raw(gpus)
             .filter(pl.col("n_unknown") < pl.col("n_gpus"))
             .join(
-                node_labels.select(pl.col("entity_id").alias("node"), "as_of", "label"),
+                node_labels.select(pl.col("entity_id").alias("node"), "as_of", "label", *ids),
                 on=["node", "as_of"],
             )
             .filter(pl.col("label").is_not_null())
         )
         label = known["label"].to_numpy().astype(np.int8)
-        fitted = fit_calibration(known["log_odds"].to_numpy(), label)
+        fitted = fit_calibration(
+            known["log_odds"].to_numpy(), label, n_incidents=incidents_behind(known)
+        )
         return replace(self, calibration=fitted)
 
     def _raw(self, gpus: pl.DataFrame) -> pl.DataFrame:

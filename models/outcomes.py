@@ -4,6 +4,8 @@ Which scores became alerts was decided when they were raised, by the policy of t
 (`models.warnings`); what counts as an incident's label is in `features.labels`.
 """
 
+from datetime import datetime
+
 import polars as pl
 
 from features.errors import DataError
@@ -35,6 +37,25 @@ def with_labels(scores: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     )
     own = scores.select(*_KEY, "model_version", "score")
     return own.join(of_nodes, on=_KEY, how="inner")
+
+
+def not_watched(alerts: pl.DataFrame, rows: pl.DataFrame, *, data_end: datetime) -> pl.DataFrame:
+    """Alerts of nodes that no record knows any more: what became of them cannot be told.
+
+    Args:
+        alerts: As in `judge_alerts`, with `ends_at`.
+        rows: From `with_labels`.
+        data_end: Where the record ends; alerts that end later are left for then.
+
+    Returns:
+        As `with_labels`, to be given to `judge_alerts` too.
+    """
+    unlabelled = alerts.filter(pl.col("ends_at") <= data_end).join(rows, on=_KEY, how="anti")
+    unknown = {name: rows.schema[name] for name in ("label", "incident_id", "fault_type")}
+    return unlabelled.with_columns(
+        *(pl.lit(None, dtype=dtype).alias(name) for name, dtype in unknown.items()),
+        censored_by=pl.lit("not_watched"),
+    ).select(rows.columns)
 
 
 def judge_alerts(

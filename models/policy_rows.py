@@ -25,9 +25,11 @@ MICROSECOND = timedelta(microseconds=1)
 COUNTING_WINDOW = timedelta(days=1)
 """What strikes several nodes at once does so within this time."""
 
-
 CANDIDATES = 60
 """Thresholds tried, at ranks that grow by a constant factor from the strictest on."""
+
+FINER_CANDIDATES = 16
+"""Thresholds tried between two of these, where a budget runs out."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,12 @@ class PolicyRows:
         ranked = np.sort(self.score)[::-1]
         ranks = np.unique(np.geomspace(1, ranked.size, CANDIDATES).round().astype(int)) - 1
         return tuple(dict.fromkeys(ranked[ranks].tolist()))
+
+    def thresholds_between(self, high: float, low: float) -> tuple[float, ...]:
+        """Thresholds strictly between two, strictest first: distinct scores at even ranks."""
+        between = np.unique(self.score[(self.score > low) & (self.score < high)])[::-1]
+        ranks = np.linspace(0, between.size - 1, min(between.size, FINER_CANDIDATES))
+        return tuple(between[ranks.round().astype(int)].tolist())
 
     def alerts(self, policy: WarningPolicy) -> IntArray:
         """Positions of the rows that `models.warnings.raise_alerts` would pick."""

@@ -16,7 +16,6 @@ from features.errors import DataError
 from models.policy_rows import PolicyRows
 from models.splits import entity_fold
 from models.thresholds import (
-    Spending,
     ThresholdChoice,
     chance_if_lower,
     missing_episodes,
@@ -56,10 +55,16 @@ class PolicyGrid:
 
 
 class _Sequence(NamedTuple):
-    """Policies of one persistence and cooldown that are worth a test, surest first."""
+    """Policies of one persistence and cooldown that are worth a test, surest first.
+
+    Attributes:
+        policies: In the order of the tests.
+        caught: Incidents that the one with the most of them catches on the tuning part.
+        chance: Of the surest there.
+    """
 
     policies: tuple[WarningPolicy, ...]
-    recall: float
+    caught: tuple[int, ...]
     chance: float
 
 
@@ -103,7 +108,7 @@ def tune_for_budget(
         return ThresholdChoice(None, words, tried)
     best = within[0]
     for one in within[1:]:
-        if _is_clearly_better(one, best):
+        if _catches_clearly_more(one.caught, best.caught):
             best = one
     words = (
         f"Lowest threshold within {wanted}: {best.n_alerts} alerts in {rows.node_days:.0f} "
@@ -123,10 +128,11 @@ def tune_for_precision(
 ) -> ThresholdChoice:
     """The policy that catches the most incidents at a precision that holds with confidence.
 
-    `tune` chooses persistence and cooldown, and which thresholds are worth a test in which
-    order; `test` then tests the thresholds of this one policy (`try_in_order`), so that the
-    choice costs nothing of the confidence. The precision is that of episodes in a time as long
-    as the test part's: incidents caught against entities falsely alarmed.
+    `tune` chooses persistence and cooldown (another than the default only as for a budget), and
+    which thresholds are worth a test in which order; `test` then tests the thresholds of this
+    one policy (`try_in_order`), so that the choice costs nothing of the confidence. The
+    precision is that of episodes in a time as long as the test part's: incidents caught against
+    entities falsely alarmed.
 
     Args:
         tune: Rows to choose on.
@@ -144,7 +150,7 @@ def tune_for_precision(
     for name, share in (("precision", precision), ("confidence", confidence)):
         if not 0.0 < share < 1.0:
             raise DataError(f"policy with a guarantee: {name} must be in (0, 1), got {share:g}.")
-    wanted = f"precision >= {precision:g} with {confidence:.0%} confidence"
+    wanted = f"precision >= {precision:g} with {100 * confidence:g} % confidence"
     if not tune.score.size or not test.score.size:
         words = f"No threshold qualifies for {wanted}: it takes scored nodes to choose and to test."
         return ThresholdChoice(None, words, 0)
@@ -183,8 +189,9 @@ def halves_by_node(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     return rows.filter(fold == 0), rows.filter(fold == 1)
 
 
-def _is_clearly_better(one: Spending, other: Spending) -> bool:
-    gained, lost = set(one.caught) - set(other.caught), set(other.caught) - set(one.caught)
+def _catches_clearly_more(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether the difference of incidents caught is more than its standard error."""
+    gained, lost = set(one) - set(other), set(other) - set(one)
     return len(gained) - len(lost) > math.sqrt(len(gained) + len(lost))
 
 
@@ -201,21 +208,29 @@ def _worth_testing(tune: PolicyRows, policy: WarningPolicy, *, precision: float)
         if found.size >= HOPELESS_EPISODES and found.precision < precision / 2:
             break
         steps.append((one, found, chance_if_lower(found, precision=precision)))
-    surest = min(range(len(steps)), key=lambda i: steps[i][2])
+    surest = min(range(len(steps)), key=lambda i: steps[i][2], default=0)
     worth = [step for step in steps[surest:] if step[1].precision >= precision]
     if not worth:
-        return _Sequence((), 0.0, 1.0)
-    recall = max(found.n_true for _, found, _ in worth) / max(tune.n_incidents, 1)
-    return _Sequence(tuple(one for one, _, _ in worth), recall, steps[surest][2])
+        return _Sequence((), (), 1.0)
+    most = max(worth, key=lambda step: step[1].n_true)[0]
+    caught = tuple(tune.caught_by(tune.alerts(most)).tolist())
+    return _Sequence(tuple(one for one, _, _ in worth), caught, steps[surest][2])
 
 
 def _most_promising(options: Sequence[_Sequence], *, allowed: float) -> _Sequence | None:
-    """The highest recall among those sure enough on the tuning part, else the surest."""
+    """Of those sure enough on the tuning part the first, or one that catches clearly more.
+
+    Where none is sure enough, the surest.
+    """
     worth = [one for one in options if one.policies]
     sure = [one for one in worth if one.chance <= allowed]
-    if sure:
-        return max(sure, key=lambda one: one.recall)
-    return min(worth, key=lambda one: one.chance, default=None)
+    if not sure:
+        return min(worth, key=lambda one: one.chance, default=None)
+    best = sure[0]
+    for one in sure[1:]:
+        if _catches_clearly_more(one.caught, best.caught):
+            best = one
+    return best
 
 
 def _chosen(policy: WarningPolicy | None, words: str, tried: int) -> ThresholdChoice:

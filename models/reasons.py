@@ -3,6 +3,7 @@
 A contribution is a share of the score, never a cause; nothing is scored or decided here.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,8 +18,14 @@ from features.registry import FAMILY_WORDS, Feature, window_suffix
 from models.calibration import FloatArray
 from models.failure_model import FailureModel, check_feature_order, feature_values
 
+_FAR: Final = 1e18
+"""Beyond any value that a sensor gives."""
+
 _SECONDS: Final = {"d": 86_400.0, "h": 3_600.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
 """Units of time by their length, seconds."""
+
+_SHORT_SPAN: Final = re.compile(r"\b(\d+)(min|h|d)\b")
+"""Windows as names of features have them: 24h."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,9 @@ def usual_values(rows: pl.DataFrame, feature_names: Sequence[str]) -> UsualValue
     negative = rows.filter(pl.col("label") == 0)
 
     def quantile(share: float) -> dict[str, float]:
-        values = negative.select(pl.col(list(feature_names)).quantile(share))
+        # Infinities cannot be stored as JSON; so far out, a large number says the same.
+        finite = pl.col(list(feature_names)).cast(pl.Float64).clip(-_FAR, _FAR)
+        values = negative.select(finite.quantile(share))
         return {name: float(v) for name, v in values.row(0, named=True).items() if v is not None}
 
     return UsualValues(quantile(0.1), quantile(0.5), quantile(0.9))
@@ -230,8 +239,8 @@ def _sentence(
         against = _against_usual(feature, value, usual, is_unusual=is_unusual)
         shown = f"{describe_value(value, feature.unit)}{against}"
     family = FAMILY_WORDS[feature.family]
-    meaning = feature.meaning.rstrip(".")
-    return f"{family} ({share:.0%} of what raises the score): {meaning}{window}: {shown}"
+    meaning = _SHORT_SPAN.sub(r"\1 \2", feature.meaning.rstrip("."))
+    return f"{family} ({100 * share:.0f} % of what raises the score): {meaning}{window}: {shown}"
 
 
 def unusual_values(

@@ -4,13 +4,14 @@ Files of a version are written by `models.version_files`; what a version holds i
 `models.bundle`, whether it may become champion is decided in `models.gate`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from features.errors import ForewarnError
+from features.errors import DataError, ForewarnError
 from models.alias_log import (
     AliasMove,
     Move,
@@ -22,7 +23,7 @@ from models.alias_log import (
 )
 from models.bundle import ModelBundle, bundle_from_documents, fingerprint_of
 from models.gate import GateDecision
-from models.version_files import quiet_mlflow, read_version, store_version
+from models.version_files import database_errors, quiet_mlflow, read_version, store_version
 from models.version_page import Standing, VersionPage
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class RegisteredVersion:
 
     name: str
     version: int
-    is_new: bool = False
+    is_new: bool = field(default=False, compare=False)
 
     @property
     def label(self) -> str:
@@ -88,7 +89,7 @@ class ModelRegistry:
         """Stores a bundle as a version and points `candidate` at it.
 
         A bundle equal to a stored one (same data, training, calibration and card) is not stored
-        again, also not by two trainers at the same time.
+        again, also not by two trainers at the same time; but it is where the stored files are lost.
 
         Args:
             bundle: The bundle. Its first booster is the MLflow model, the other documents lie
@@ -123,8 +124,8 @@ class ModelRegistry:
         Args:
             version: The version.
             decision: The gate's word on it, kept with the version.
-            against: The champion that the gate held it against; if another has become champion
-                since, the gate must be asked again.
+            against: The champion that the gate held it against; None: there was none. If another
+                has become champion since, the gate must be asked again.
 
         Raises:
             RegistryError: The gate did not accept it, or the champion is another.
@@ -134,7 +135,9 @@ class ModelRegistry:
             raise RegistryError(
                 f"model {version.label} was not promoted: {decision.reason} The champion stays."
             )
-        self._make_champion(version, by=GATE, reason=decision.reason, against=against)
+        self._make_champion(
+            version, by=GATE, reason=decision.reason, is_due=lambda now: now == against
+        )
 
     def promote_by_hand(
         self, version: RegisteredVersion, *, by: str, reason: str, overrules_gate: bool = False
@@ -146,8 +149,12 @@ class ModelRegistry:
             by: Who.
             reason: Why.
             overrules_gate: Promote although the gate refused it, or was never asked.
+
+        Raises:
+            RegistryError: The gate refused it, or its files are lost.
+            DataError: This release cannot read it.
         """
-        self._check_exists(version)
+        self.load(version)  # a champion that cannot be read would leave nothing but priors
         standing = self.standing(version)
         if not standing.is_gate_passed and not overrules_gate:
             word = standing.gate or "the gate was never asked."
@@ -155,13 +162,14 @@ class ModelRegistry:
                 f"model {version.label} was not promoted: {word} To promote it all the same, "
                 f"overrule the gate."
             )
-        self._make_champion(version, by=by, reason=reason, against=None)
+        self._make_champion(version, by=by, reason=reason, is_due=lambda _: True)
 
     def rollback(self, name: str, *, by: str, reason: str) -> RegisteredVersion:
         """Makes `previous` champion again; the alias `previous` is then free.
 
         Raises:
-            RegistryError: There is no previous version, or it is the champion.
+            RegistryError: There is no previous version, it is the champion, or it is lost.
+            DataError: This release cannot read it.
         """
         with locked(self._lock):
             previous = self.version_of(name, PREVIOUS)
@@ -179,6 +187,7 @@ class ModelRegistry:
                         f"{self._versions_in_words(name)}."
                     )
                 return champion
+            self.load(previous)
             move = self._begun("rollback", previous, champion, by=by, reason=reason)
             self._client.set_registered_model_alias(name, CHAMPION, str(previous.version))
             self._client.delete_registered_model_alias(name, PREVIOUS)
@@ -205,11 +214,13 @@ class ModelRegistry:
 
     def names(self) -> tuple[str, ...]:
         """Registered models, by name."""
-        return tuple(sorted(one.name for one in self._client.search_registered_models()))
+        with database_errors(self._unreadable):
+            return tuple(sorted(one.name for one in self._client.search_registered_models()))
 
     def versions(self, name: str) -> tuple[RegisteredVersion, ...]:
         """Versions of a model, oldest first; none for a name that is not there."""
-        stored = self._client.search_model_versions(f"name = '{name}'")
+        with database_errors(self._unreadable):
+            stored = self._client.search_model_versions(f"name = '{name}'")
         return tuple(RegisteredVersion(name, v) for v in sorted(int(one.version) for one in stored))
 
     def moves(self, name: str) -> tuple[AliasMove, ...]:
@@ -223,20 +234,16 @@ class ModelRegistry:
     def version_of(self, name: str, alias: str) -> RegisteredVersion | None:
         """The version an alias points at; None when the model or the alias is not there.
 
-        Args:
-            name: Registered name.
-            alias: candidate, champion or previous.
-
         Raises:
-            RegistryError: The alias points at a version that was deleted.
+            RegistryError: It points at a deleted version, or the database cannot be read.
         """
         from mlflow.exceptions import MlflowException
 
-        found = self._client.search_registered_models(filter_string=f"name = '{name}'")
-        if not found:
-            return None
-        # Listed aliases outlive a deleted version; asking for the version tells.
-        aliases = self._client.get_registered_model(name).aliases
+        with database_errors(self._unreadable):
+            if not self._client.search_registered_models(filter_string=f"name = '{name}'"):
+                return None
+            # Listed aliases outlive a deleted version; asking for the version tells.
+            aliases = self._client.get_registered_model(name).aliases
         if alias not in aliases:
             return None
         number = aliases[alias]
@@ -249,26 +256,12 @@ class ModelRegistry:
             ) from error
         return RegisteredVersion(name, int(number))
 
-    def load_champion(self, name: str) -> tuple[RegisteredVersion, ModelBundle]:
-        """The champion.
-
-        Raises:
-            RegistryError: No champion, or its files are not there.
-        """
-        champion = self.version_of(name, CHAMPION)
-        if champion is None:
-            raise RegistryError(
-                f"model {name}: no version has the alias {CHAMPION!r}. Train and promote one; "
-                f"those registered: {self._versions_in_words(name)}."
-            )
-        return champion, self.load(champion)
-
     def load(self, version: RegisteredVersion) -> ModelBundle:
         """A version's bundle, which scores as it did when it was registered.
 
         Raises:
-            RegistryError: There is no such version, or its files are not there or not the ones
-                that were registered.
+            RegistryError: No such version, or its files are lost or not those registered.
+            DataError: This release cannot read it.
         """
         from mlflow.exceptions import MlflowException
 
@@ -276,7 +269,7 @@ class ModelRegistry:
         stored = self._client.get_model_version(version.name, str(version.version))
         try:
             documents = read_version(self._client, version.name, version.version, uri=self._uri)
-        except (MlflowException, OSError) as error:
+        except (MlflowException, OSError, UnicodeDecodeError) as error:
             raise RegistryError(
                 f"model {version.label}: its files cannot be read from {self._artifacts}: "
                 f"{error}. Restore the folder, or roll back to another version."
@@ -288,7 +281,14 @@ class ModelRegistry:
                 f"(fingerprint {found[:12]}, registered "
                 f"{stored.tags.get(FINGERPRINT_TAG, 'none')[:12]}). Roll back to another version."
             )
-        return bundle_from_documents(documents)
+        try:
+            return bundle_from_documents(documents)
+        except (KeyError, TypeError, ValueError) as error:
+            # The files are those that were registered: another release knew other values.
+            raise DataError(
+                f"model {version.label}: this release cannot read what another one wrote: "
+                f"{type(error).__name__} {error}. Use that release, or train again."
+            ) from error
 
     @property
     def _client(self) -> "MlflowClient":
@@ -306,17 +306,18 @@ class ModelRegistry:
         *,
         by: str,
         reason: str,
-        against: RegisteredVersion | None,
+        is_due: Callable[[RegisteredVersion | None], bool],
     ) -> None:
+        """Moves the aliases, if it is still due beside the champion of the moment."""
         with locked(self._lock):
             champion = self._champion_if_there(version.name)
             if champion is not None and champion.version == version.version:
                 return
-            if against is not None and champion != replace(against, is_new=False):
+            if not is_due(champion):
                 now = champion.label if champion else "none"
                 raise RegistryError(
-                    f"model {version.label} was not promoted: the gate held it against "
-                    f"{against.label}, but the champion is now {now}. Ask the gate again."
+                    f"model {version.label} was not promoted: the gate held it against another "
+                    f"champion, or none; the champion is now {now}. Ask the gate again."
                 )
             move = self._begun("promote", version, champion, by=by, reason=reason)
             # Previous first: a crash between the two moves leaves a champion and a way on.
@@ -330,8 +331,7 @@ class ModelRegistry:
     def _champion_if_there(self, name: str) -> RegisteredVersion | None:
         try:
             return self.version_of(name, CHAMPION)
-        except RegistryError:
-            # The champion was deleted: promoting another is the way out, with none to return to.
+        except RegistryError:  # deleted: promoting another is the way out, with none to return to
             return None
 
     def _begun(
@@ -368,20 +368,19 @@ class ModelRegistry:
             self._client.set_model_version_tag(version.name, str(version.version), key, value)
 
     def _store(self, bundle: ModelBundle, fingerprint: str, page: VersionPage) -> RegisteredVersion:
+        tags = {**page.tags, FINGERPRINT_TAG: fingerprint}
         number = store_version(
-            self._client,
-            bundle,
-            uri=self._uri,
-            artifacts=self._artifacts,
-            tags={**page.tags, FINGERPRINT_TAG: fingerprint},
-            page=page,
+            self._client, bundle, uri=self._uri, artifacts=self._artifacts, tags=tags, page=page
         )
         return RegisteredVersion(bundle.name, number, is_new=True)
 
     def _find(self, name: str, fingerprint: str) -> RegisteredVersion | None:
         for stored in self._client.search_model_versions(f"name = '{name}'"):
             if stored.tags.get(FINGERPRINT_TAG) == fingerprint:
-                return RegisteredVersion(name, int(stored.version))
+                found = RegisteredVersion(name, int(stored.version))
+                with suppress(RegistryError):  # whose files are lost is stored again
+                    self.load(found)
+                    return found
         return None
 
     def _check_exists(self, version: RegisteredVersion) -> None:
@@ -390,6 +389,12 @@ class ModelRegistry:
                 f"model {version.name} has no version {version.version}; registered: "
                 f"{self._versions_in_words(version.name)}."
             )
+
+    def _unreadable(self, cause: str) -> RegistryError:
+        return RegistryError(
+            f"model registry {self._database} cannot be read: {cause} Restore the file from a "
+            f"backup; mlflow.db and the folder {self._artifacts.name} belong together."
+        )
 
     def _versions_in_words(self, name: str) -> str:
         return ", ".join(str(one.version) for one in self.versions(name)) or "none"

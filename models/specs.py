@@ -5,12 +5,17 @@ Training itself, and what it gives, are elsewhere.
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Literal
 
 from features.errors import DataError
 
 MAX_LEAVES = 64
 COLD_START_INCIDENTS = 30
 """Below this many incidents of one's own, a fitted score says less than a prior."""
+
+
+Ensemble = Literal["none", "parallel", "cascade"]
+Span = Literal["all", "auto"] | int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,3 +105,19 @@ class TrainSpec:
             )
         if not self.seeds:
             raise DataError("train spec: seeds must name at least one seed, got none.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteChoice:
+    """What a site may choose beside how boosters are trained; see `models.ensembles.site`.
+
+    Attributes:
+        ensemble: none: LightGBM alone. parallel: a score is as high as the least convinced of
+            LightGBM, logistic regression and a perceptron says. cascade: logistic regression lets
+            through what may fail, LightGBM ranks it.
+        span: all: everything before the cut is learned from. auto: the last half or quarter of it
+            where earlier origins rank better with it, beyond chance. A number: so many days.
+    """
+
+    ensemble: Ensemble = "none"
+    span: Span = "all"

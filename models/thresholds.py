@@ -59,6 +59,10 @@ class Spending:
     n_tried: int
 
 
+NOTHING_SPENT = Spending(None, 0, (), 0)
+"""Before any threshold is tried."""
+
+
 @dataclass(frozen=True)
 class SequenceEnd:
     """The end of a sequence of tests.
@@ -85,16 +89,32 @@ def spend_budget(rows: PolicyRows, policy: WarningPolicy, *, allowed: float) -> 
     Returns:
         What it spends and catches.
     """
-    spent = Spending(None, 0, (), 0)
-    for tried, threshold in enumerate(rows.thresholds, start=1):
+    spent, beyond = _walk(rows, policy, rows.thresholds, allowed=allowed)
+    if spent.policy is None or beyond is None:
+        return spent
+    # Growing ranks are coarse there: up to a fifth of the budget would be left unused.
+    finer = rows.thresholds_between(spent.policy.threshold, beyond)
+    return _walk(rows, policy, finer, allowed=allowed, spent=spent)[0]
+
+
+def _walk(
+    rows: PolicyRows,
+    policy: WarningPolicy,
+    thresholds: Sequence[float],
+    *,
+    allowed: float,
+    spent: Spending = NOTHING_SPENT,
+) -> tuple[Spending, float | None]:
+    """The last threshold within the budget, and the first beyond it."""
+    for threshold in thresholds:
         one = replace(policy, threshold=threshold)
         alerts = rows.alerts(one)
+        tried = spent.n_tried + 1
         if alerts.size > allowed:
-            if spent.policy is None:
-                return Spending(None, alerts.size, (), tried)
-            break
+            n_alerts = spent.n_alerts if spent.policy is not None else alerts.size
+            return replace(spent, n_alerts=n_alerts, n_tried=tried), threshold
         spent = Spending(one, alerts.size, tuple(rows.caught_by(alerts).tolist()), tried)
-    return spent
+    return spent, None
 
 
 def try_in_order(

@@ -3,7 +3,8 @@
 Which rows are censored decides `features.labels`; how weights are learned from, `models.training`.
 """
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 import polars as pl
 
@@ -11,6 +12,9 @@ from features.errors import DataError
 
 WEIGHT = "weight"
 """Column of a row's weight in training."""
+
+
+_NEVER: Final = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 def with_uncertain(
@@ -43,6 +47,23 @@ def with_uncertain(
             f"uncertain positives: uncertain_weight must lie in 0 to 1, got {uncertain_weight}. "
             "Give the share of drains that were right, as far as it is known."
         )
+    hidden = _hidden_by_an_action_to_come(rows, maintenance, horizon=horizon)
+    parts = [rows.with_columns(pl.lit(1.0).alias(WEIGHT))]
+    for label, weight in ((1, uncertain_weight), (0, 1.0 - uncertain_weight)):
+        if weight > 0.0:
+            parts.append(
+                hidden.with_columns(
+                    pl.lit(label, rows.schema["label"]).alias("label"),
+                    pl.lit(weight).alias(WEIGHT),
+                )
+            )
+    return pl.concat(parts)
+
+
+def _hidden_by_an_action_to_come(
+    rows: pl.DataFrame, maintenance: pl.DataFrame, *, horizon: timedelta
+) -> pl.DataFrame:
+    """Rows before one of our own actions on their node, and not during another."""
     own = maintenance.filter(pl.col("kind") == "own_action").sort("start")
     hidden = rows.filter(pl.col("label").is_null(), pl.col("censored_by") == "own_action")
     key = ["node", "as_of"]
@@ -57,26 +78,14 @@ def with_uncertain(
         coalesce=False,
         check_sortedness=False,
     )
+    # Of actions that overlap, the one that ends last: an open one never does.
+    begun = own.select(
+        "node", "start", pl.col("end").fill_null(_NEVER).cum_max().over("node").alias("held_until")
+    ).unique(["node", "start"], keep="last", maintain_order=True)
     before = upcoming.join_asof(
-        own.select("node", "start", "end"),
-        left_on="as_of",
-        right_on="start",
-        by="node",
-        check_sortedness=False,
+        begun, left_on="as_of", right_on="start", by="node", check_sortedness=False
     )
-    is_held = pl.col("start").is_not_null() & (
-        pl.col("end").is_null() | (pl.col("end") > pl.col("as_of"))
-    )
+    is_held = (pl.col("held_until") > pl.col("as_of")).fill_null(value=False)
     is_near = pl.col("next_start") < pl.col("as_of") + horizon
-    told = before.filter(is_near & ~is_held.fill_null(value=False)).select(key)
-    hidden = hidden.join(told, on=key, how="semi", maintain_order="left")
-    parts = [rows.with_columns(pl.lit(1.0).alias(WEIGHT))]
-    for label, weight in ((1, uncertain_weight), (0, 1.0 - uncertain_weight)):
-        if weight > 0.0:
-            parts.append(
-                hidden.with_columns(
-                    pl.lit(label, rows.schema["label"]).alias("label"),
-                    pl.lit(weight).alias(WEIGHT),
-                )
-            )
-    return pl.concat(parts)
+    told = before.filter(is_near & ~is_held).select(key)
+    return hidden.join(told, on=key, how="semi", maintain_order="left")

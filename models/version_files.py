@@ -7,7 +7,7 @@ import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -105,6 +105,22 @@ def read_version(client: "MlflowClient", name: str, version: int, *, uri: str) -
     }
     documents[_FIRST_BOOSTER] = (folder / _FLAVOUR_FILE).read_text(encoding="utf-8")
     return documents
+
+
+@contextmanager
+def database_errors(told_as: Callable[[str], Exception]) -> Iterator[None]:
+    """Has errors of MLflow's database told in our own words.
+
+    Args:
+        told_as: From the first line of MLflow's own words to the error raised instead.
+    """
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (MlflowException, SQLAlchemyError) as error:  # of its first look at the tables, raw
+        raise told_as(str(error).split("\n", 1)[0]) from error
 
 
 @contextmanager

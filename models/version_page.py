@@ -95,6 +95,7 @@ def page_params(bundle: ModelBundle) -> dict[str, str]:
         "data.n_incidents": str(model.n_incidents),
         "n_features": str(len(model.feature_names)),
         "calibration": model.calibration.method,
+        "ensemble": bundle.card.get("training", {}).get("ensemble", "none"),
         **{f"alerts.{kind}.threshold": f"{p.threshold:g}" for kind, p in bundle.policies.items()},
         **{f"alerts.{kind}.rule": f"{p.n} of {p.k} ticks" for kind, p in bundle.policies.items()},
         **spec,

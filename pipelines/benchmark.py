@@ -1,7 +1,7 @@
 """`forewarn benchmark`: reads a record by its mapping, runs the protocol, keeps the result.
 
 What is computed is in `models.benchmark`, the files' grammar in `pipelines.benchmark_settings`, the
-text and page in `pipelines.benchmark_text`.
+text in `pipelines.benchmark_text`, the page in `pipelines.benchmark_page`.
 """
 
 import json
@@ -19,13 +19,13 @@ from models.benchmark import run_protocol
 from models.benchmark_protocol import BenchmarkProtocol
 from models.benchmark_result import BenchmarkResult
 from models.benchmark_rows import benchmark_rows
+from pipelines.benchmark_page import render_page
 from pipelines.benchmark_settings import (
     ProtocolSettings,
     load_protocol,
     load_shared,
     protocol_path,
 )
-from pipelines.benchmark_text import render_page
 from pipelines.sources.history.files import read_history
 
 _PATTERN_SIGNS: Final = frozenset("*?[")
@@ -38,7 +38,7 @@ def read_benchmark_tables(
 
     Args:
         settings: Which files, by which mapping.
-        data_dir: Folder that holds them.
+        data_dir: Folder that holds them, or the one file to read.
         folder: Folder of the protocol, in which the mapping is.
 
     Returns:
@@ -46,9 +46,13 @@ def read_benchmark_tables(
 
     Raises:
         SettingsError: The mapping is not valid.
-        SourceError: A file is absent or not as the mapping says.
+        SourceError: A file is absent or not as the mapping says, or a pattern stands for several
+            versions of the record.
     """
-    paths = [path for name in settings.files for path in _matching(data_dir, name)]
+    if data_dir.is_file():
+        paths = [data_dir]
+    else:
+        paths = [path for name in settings.files for path in _matching(data_dir, name, settings)]
     read = read_history(paths, folder / settings.mapping, ingested_at=datetime.now(UTC))
     tables = CoreTables(
         inventory=read.table("core/inventory"),
@@ -61,7 +65,7 @@ def read_benchmark_tables(
     return tables if counters is None else replace(tables, counters=counters)
 
 
-def _matching(data_dir: Path, name: str) -> list[Path]:
+def _matching(data_dir: Path, name: str, settings: ProtocolSettings) -> list[Path]:
     """The files a name or pattern stands for."""
     if not _PATTERN_SIGNS & set(name):
         return [data_dir / name]
@@ -70,6 +74,12 @@ def _matching(data_dir: Path, name: str) -> list[Path]:
         raise SourceError(
             f"{data_dir} holds no file {name}. Give --data the folder with the data set, or "
             f"correct `files` in the protocol."
+        )
+    if len(found) > 1 and not settings.has_parts:
+        raise SourceError(
+            f"{data_dir} holds {len(found)} files {name}: "
+            f"{', '.join(path.name for path in found)}. Each is the whole record: give --data the "
+            f"one to read."
         )
     return found
 
@@ -81,7 +91,7 @@ def read_benchmark(
 
     Args:
         protocol_file: The protocol.
-        data_dir: Folder with the data.
+        data_dir: Folder with the data, or its file.
         origins: Times S; default: those of the protocol. Without a zone they are UTC.
 
     Returns:
@@ -113,7 +123,7 @@ def run_benchmark(
 
     Args:
         name: One that comes with the product; None where `history` is given.
-        data_dir: Folder with the data; default: that of `history`.
+        data_dir: Folder with the data, or its file; default: the folder of `history`.
         history: Protocol file of one's own.
         origins: Times S; default: those of the protocol. Without a zone they are UTC.
         json_path: Where to write the result as JSON, if anywhere.
@@ -156,7 +166,9 @@ def _chosen(name: str | None, *, history: Path | None, data_dir: Path | None) ->
         return history, data_dir or history.parent
     path = protocol_path(name or "")
     if data_dir is None:
-        raise SettingsError(f"benchmark {name}: say with --data which folder holds the data set.")
+        raise SettingsError(
+            f"benchmark {name}: say with --data which folder or file holds the data set."
+        )
     return path, data_dir
 
 

@@ -113,12 +113,14 @@ class ProtocolSettings(_Section):
     """A protocol file: which files are read by which mapping, and how models are tested.
 
     See `BenchmarkProtocol` for what the fields mean. `files` are names or patterns in the data's
-    folder; `data_end` is by default the latest time in the record; `clocks` are counters that
+    folder; where not `has_parts`, each file of a pattern is a version of the whole record, of which
+    one is read; `data_end` is by default the latest time in the record; `clocks` are counters that
     count hours; `ordinal_levels` are levels whose places are numbers with a meaning in their order.
     """
 
     mapping: str
     files: tuple[str, ...] = Field(min_length=1)
+    has_parts: bool = True
     entity: Literal["gpu", "node"] = "gpu"
     data_end: AwareDatetime | None = None
     first_as_of: AwareDatetime

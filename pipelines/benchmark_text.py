@@ -1,13 +1,39 @@
-"""A benchmark's result as text for a terminal, and as one HTML page.
+"""A benchmark's result in words and figures: the cells of its tables, and text for a terminal.
 
-Nothing is computed or written here.
+Nothing is computed or written here; the HTML page is in `pipelines.benchmark_page`.
 """
 
-from html import escape
+from collections.abc import Callable, Iterator
+from itertools import groupby
 from typing import Final
 
-from models.benchmark_result import MODEL, BenchmarkResult, BenchmarkRow, Gain, WindowResult
-from models.evaluation import Estimate, RowMetrics
+from models.benchmark_result import BenchmarkResult, BenchmarkRow, Population, WindowResult
+from models.evaluation import Estimate
+
+METRICS: Final = ("AUC", "AP", "precision, top 1 %")
+
+LEGEND: Final = (
+    "In brackets 95 % intervals, bootstrap over entities. Behind a + or -: what the model has more "
+    "than this scorer, on the same rows and resamples."
+)
+
+POPULATIONS: Final[dict[Population, str]] = {
+    "all": "every entity watched at a moment",
+    "old batch": "entities first seen before the batch changed",
+    "old, no earlier incident": "of these, those that had not failed before",
+    "without the top units": "without the entities that fail most",
+    "unseen entities": "scored by models that saw no row of the same entity",
+    "leavers count as negatives": "who left unharmed did not fail, in training and test",
+    "leavers negative, old batch": "the same, of the old batch",
+    "leavers negative, old, no earlier incident": "the same, of those that had not failed before",
+    "labels dealt anew": "control, ranked within each moment: an AUC off 0.5 means a leak",
+}
+"""What each population is, in words."""
+
+_Unit = Callable[[float | None], str]
+
+_SCORER_WIDTH: Final = 50
+_CELL_WIDTH: Final = 32
 
 
 def render(result: BenchmarkResult) -> str:
@@ -17,140 +43,87 @@ def render(result: BenchmarkResult) -> str:
         result: See `run_benchmark`.
 
     Returns:
-        One table per window: population, scorer, rows, base rate, AUC, AP, precision in the
-        top 1 %; the model's with 95 % intervals over entities.
+        One block per window: by population and scorer AUC, AP and precision in the top 1 %.
     """
     head = (
-        f"{result.name}: {result.n_features} features, {result.n_incidents} incidents in labels, "
-        f"{result.seconds:.0f} s. Intervals: 95 %, bootstrap over entities."
+        f"{result.name}: {result.n_features} features, {result.n_incidents:,} incidents in labels, "
+        f"{result.seconds:.0f} s.\n{LEGEND}"
     )
     return "\n\n".join([head, *(_render_window(window) for window in result.windows)])
 
 
 def _render_window(window: WindowResult) -> str:
-    lines = [
-        (
-            f"S = {window.origin:%Y-%m-%d}: {window.n_features} features vary, trained on "
-            f"{window.n_train} rows, {window.n_train_positive} positive"
-        ),
-        _line("population", "scorer", "rows", "pos", "base %", _COLUMNS),
+    lines = [f"S = {window.origin:%Y-%m-%d}: {training(window)}"]
+    lines.append(f"{'':{_SCORER_WIDTH}}{''.join(f'{name:{_CELL_WIDTH}}' for name in METRICS)}")
+    for population, rows in by_population(window):
+        lines.append(f"  {population}: {counts(rows[0])}")
+        for row in rows:
+            figures = "".join(f"{' '.join(cell).strip():{_CELL_WIDTH}}" for cell in cells(row))
+            lines.append(f"    {row.scorer:{_SCORER_WIDTH - 4}}{figures}")
+    lines += [f"  {note}" for note in notes(window)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def training(window: WindowResult) -> str:
+    """What a window's model learned from."""
+    return (
+        f"trained on {window.n_train:,} rows, {window.n_train_positive:,} positive; "
+        f"{window.n_features} features vary"
+    )
+
+
+def by_population(window: WindowResult) -> Iterator[tuple[Population, list[BenchmarkRow]]]:
+    """A window's rows by population, in order."""
+    for population, rows in groupby(window.rows, key=lambda row: row.population):
+        yield population, list(rows)
+
+
+def counts(row: BenchmarkRow) -> str:
+    """How many rows there are, and how many of them positive."""
+    metrics = row.metrics
+    share = 100 * (metrics.prevalence or 0.0)
+    return f"{metrics.n_rows:,} rows, {metrics.n_positive:,} positive ({share:.2f} %)"
+
+
+def notes(window: WindowResult) -> list[str]:
+    """What else is to be said of a window."""
+    found = [
+        f"top units: {', '.join(window.top_units) or 'none'}",
+        f"the two most frequent fault types told apart before the onset: AUC {window.fault_types}",
     ]
-    population = ""
-    for row in window.rows:
-        shown = row.population if row.population != population else ""
-        population = row.population
-        metrics = row.metrics
-        base = f"{100 * (metrics.prevalence or 0.0):.2f}"
-        figures = _figures(metrics, row.gain)
-        lines.append(
-            _line(shown, row.scorer, str(metrics.n_rows), str(metrics.n_positive), base, figures)
-        )
-    lines.append(f"  top units: {', '.join(window.top_units) or 'none'}")
-    lines.append(f"  fault types told apart before the onset: AUC {window.fault_types}")
-    lines += [f"  not available: {reason}" for reason in window.unavailable]
-    return "\n".join(lines)
+    return found + [f"not available: {reason}" for reason in window.unavailable]
 
 
-_COLUMNS: Final = (
-    f"{'AUC':21}  {'AP':21}  {'precision top 1 %':18}  model's gain: AUC, AP, precision (points)"
-)
-
-
-def _line(population: str, scorer: str, rows: str, positive: str, base: str, figures: str) -> str:
-    return f"  {population:27}{scorer:30}{rows:>7}{positive:>6}{base:>8}  {figures}".rstrip()
-
-
-def _figures(metrics: RowMetrics, gain: Gain | None) -> str:
-    precision = _percent(metrics.precision_top_1pct)
-    return (
-        f"{metrics.auc!s:21}  {metrics.average_precision!s:21}  {precision:18}  "
-        f"{'' if gain is None else _gains(gain)}"
-    )
-
-
-def _gains(gain: Gain) -> str:
-    return f"{gain.auc}  {gain.average_precision}  {_percent(gain.precision_top_1pct)}"
-
-
-def _percent(estimate: Estimate) -> str:
-    if estimate.value is None:
-        return "not defined"
-    text = f"{100 * estimate.value:.1f}"
-    if estimate.low is None or estimate.high is None:
-        return text
-    return f"{text} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
-
-
-_STYLE: Final = (
-    "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:78em;padding:0 1em}"
-    "table{border-collapse:collapse;width:100%}th,td{padding:.25em .6em;text-align:right;"
-    "border-bottom:1px solid #ccc}th:nth-child(-n+2),td:nth-child(-n+2){text-align:left}"
-    "tr.model{font-weight:600}p.note{color:#555}"
-)
-_HEADS: Final = (
-    "population",
-    "scorer",
-    "rows",
-    "positive",
-    "base %",
-    "AUC",
-    "AP",
-    "precision top 1 %",
-    "gain in AUC",
-    "gain in AP",
-    "gain in precision",
-)
-
-
-def render_page(result: BenchmarkResult) -> str:
-    """The result as one HTML page that needs no other file.
-
-    Args:
-        result: See `pipelines.benchmark.run_benchmark`.
-    """
-    name = escape(result.name)
-    windows = "".join(_window_table(window) for window in result.windows)
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Benchmark {name}'
-        f"</title><style>{_STYLE}</style></head><body><h1>Benchmark {name}</h1>"
-        f"<p>{result.n_features} features, {result.n_incidents} incidents in labels. In brackets: "
-        f"95 % intervals, bootstrap over entities. A gain is what the model has more, on the same "
-        f"rows and resamples.</p>{windows}</body></html>\n"
-    )
-
-
-def _window_table(window: WindowResult) -> str:
-    heads = "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
-    rows = "".join(
-        f"<tr{' class=model' if row.scorer == MODEL else ''}>"
-        + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(row.population, row.scorer, row))
-        + "</tr>"
-        for row in window.rows
-    )
-    notes = "; ".join(window.unavailable) or "none"
-    return (
-        f"<h2>S = {window.origin:%Y-%m-%d}</h2><p>Trained on {window.n_train} rows, "
-        f"{window.n_train_positive} positive; {window.n_features} features vary.</p>"
-        f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-        f'<p class="note">Top units: {escape(", ".join(window.top_units) or "none")}. Fault types '
-        f"told apart before the onset: AUC {escape(str(window.fault_types))}. Not available: "
-        f"{escape(notes)}.</p>"
-    )
-
-
-def _cells(population: str, scorer: str, row: BenchmarkRow) -> tuple[str, ...]:
+def cells(row: BenchmarkRow) -> list[tuple[str, str]]:
+    """One value per metric, with its interval or with what the model has more."""
     metrics, gain = row.metrics, row.gain
-    gains = ("", "", "")
+    values = (metrics.auc, metrics.average_precision, metrics.precision_top_1pct)
+    gains: tuple[Estimate | None, ...] = (None, None, None)
     if gain is not None:
-        gains = (str(gain.auc), str(gain.average_precision), _percent(gain.precision_top_1pct))
-    return (
-        population,
-        scorer,
-        str(metrics.n_rows),
-        str(metrics.n_positive),
-        f"{100 * (metrics.prevalence or 0.0):.2f}",
-        str(metrics.auc),
-        str(metrics.average_precision),
-        _percent(metrics.precision_top_1pct),
-        *gains,
-    )
+        gains = (gain.auc, gain.average_precision, gain.precision_top_1pct)
+    units = (_plain, _plain, _percent)
+    return [
+        (unit(value.value), _interval(value, unit) if more is None else _more(more, unit))
+        for value, more, unit in zip(values, gains, units, strict=True)
+    ]
+
+
+def _more(gain: Estimate, unit: _Unit) -> str:
+    if gain.value is None:
+        return ""
+    sign = "-" if gain.value < 0 else "+"
+    return f"{sign}{unit(abs(gain.value))} {_interval(gain, unit)}"
+
+
+def _interval(estimate: Estimate, unit: _Unit) -> str:
+    if estimate.low is None or estimate.high is None:
+        return ""
+    return f"[{unit(estimate.low)}, {unit(estimate.high)}]"
+
+
+def _plain(value: float | None) -> str:
+    return "not defined" if value is None else f"{value:.3f}"
+
+
+def _percent(value: float | None) -> str:
+    return "not defined" if value is None else f"{100 * value:.1f}"

@@ -13,6 +13,7 @@ from features.errors import ForewarnError
 from pipelines import (
     cli_benchmark,
     cli_fleet_study,
+    cli_hazard,
     cli_models,
     cli_recovery,
     cli_remediate,
@@ -41,6 +42,7 @@ app.command()(cli_recovery.ettr)
 app.command("checkpoint-advice")(cli_recovery.checkpoint_advice)
 app.command()(cli_recovery.localize)
 app.command()(cli_tune.tune)
+app.command()(cli_hazard.hazard)
 app.command()(cli_scores.score)
 app.command()(cli_scores.outcomes)
 app.command()(cli_scores.metrics)
@@ -135,7 +137,7 @@ def quarantine(
 
 @app.command()
 def dev(settings: SettingsOption = None) -> None:
-    """Start the Dagster and MLflow pages on loopback; Ctrl-C stops both."""
+    """Start the board, Dagster and MLflow pages on loopback; Ctrl-C stops them all."""
     from pipelines.dev_servers import serve
     from pipelines.settings import load_settings, settings_path
 

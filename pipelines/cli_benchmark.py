@@ -18,7 +18,10 @@ NameArgument = Annotated[
 ]
 DataOption = Annotated[
     Path | None,
-    typer.Option(help="Folder with the data set; default: that of --history.", metavar="DIR"),
+    typer.Option(
+        help="Folder with the data set, or its file; default: the folder of --history.",
+        metavar="PATH",
+    ),
 ]
 HistoryOption = Annotated[
     Path | None,

@@ -21,9 +21,24 @@ VersionArgument = Annotated[
         help="NAME/VERSION, NAME@ALIAS, or NAME for its champion.", metavar="NAME[/VERSION]"
     ),
 ]
-ByOption = Annotated[str, typer.Option("--by", help="Who decides this.", metavar="WHO")]
+
+
+def _said(text: str) -> str:
+    """One line that says something: the log is read by whoever asks why, months later."""
+    words = " ".join(text.split())
+    if not words:
+        raise typer.BadParameter("say it in words; it goes into the log of promotions")
+    return words
+
+
+ByOption = Annotated[
+    str, typer.Option("--by", help="Who decides this.", metavar="WHO", callback=_said)
+]
 ReasonOption = Annotated[
-    str, typer.Option("--reason", help="Why, for whoever reads it next.", metavar="TEXT")
+    str,
+    typer.Option(
+        "--reason", help="Why, for whoever reads it next.", metavar="TEXT", callback=_said
+    ),
 ]
 
 
@@ -111,9 +126,12 @@ def rollback(
 ) -> None:
     """Make the version that was champion before champion again."""
     from pipelines.flow import registry_of
+    from pipelines.model_words import check_name
     from pipelines.settings import load_settings
 
-    champion = registry_of(load_settings(settings)).rollback(name, by=by, reason=reason)
+    registry = registry_of(load_settings(settings))
+    check_name(registry, name)
+    champion = registry.rollback(name, by=by, reason=reason)
     _say(f"{champion.label} is champion again. The next scores are its own.")
 
 

@@ -15,6 +15,13 @@ SettingsOption = Annotated[
 LoopOption = Annotated[
     bool, typer.Option("--loop", help="Go on with tick after tick until SIGTERM.")
 ]
+DiscardOption = Annotated[
+    bool,
+    typer.Option(
+        "--discard-future",
+        help="First take back ticks later than now, left by a clock that was ahead.",
+    ),
+]
 _LOOPBACK: Final = "127.0.0.1:9184"
 
 
@@ -22,12 +29,15 @@ def score(
     *,
     settings: SettingsOption = None,
     loop: LoopOption = False,
+    discard_future: DiscardOption = False,
 ) -> None:
     """Score the last full hour by the champions and publish it; nothing due: says so."""
     from pipelines.serving import score_loop as work
     from pipelines.settings import load_settings
 
     chosen = load_settings(settings)
+    if discard_future:
+        typer.echo(work.discard_future(chosen), err=True)
     scorer = work.scorer_of(chosen, say=lambda line: typer.echo(line, err=True))
     if chosen.serving.report_to_dagster:
         from pipelines.defs.external import reporter
@@ -38,7 +48,7 @@ def score(
             scorer.run()
             return
         made = scorer.once()
-    typer.echo(made.words() if made else f"nothing to score: {scorer.status.why}")
+    typer.echo(made.words() if made else f"nothing is scored: {scorer.status.why}")
     for part, problem in scorer.status.problems.items():
         typer.echo(f"{part}: {problem}", err=True)
     raise typer.Exit(1 if scorer.status.problems else 0)

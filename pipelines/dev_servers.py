@@ -1,4 +1,4 @@
-"""Starts the Dagster and MLflow pages on loopback and stops them together.
+"""Starts the Dagster and MLflow pages and the board on loopback and stops them together.
 
 No asset and no setting is defined here.
 """
@@ -19,6 +19,8 @@ from pipelines.settings import ENVIRONMENT_VARIABLE, Settings
 HOST: Final = "127.0.0.1"
 DAGSTER_PORT: Final = 3000
 MLFLOW_PORT: Final = 5000
+BOARD_PORT: Final = 8081
+_PORTS: Final = (("Board", BOARD_PORT), ("Dagster", DAGSTER_PORT), ("MLflow", MLFLOW_PORT))
 _STOP_SECONDS: Final = 20
 
 # Quiet and local: no telemetry, no sign-up window over the page, and runs that do not swamp a
@@ -32,7 +34,7 @@ concurrency:
 
 
 def serve(settings: Settings, *, settings_file: Path, say: Callable[[str], None]) -> None:
-    """Runs both servers until one ends or the user presses Ctrl-C.
+    """Runs the servers until one ends or the user presses Ctrl-C.
 
     Args:
         settings: The installation.
@@ -42,7 +44,7 @@ def serve(settings: Settings, *, settings_file: Path, say: Callable[[str], None]
     Raises:
         SettingsError: A port is taken.
     """
-    for name, port in (("Dagster", DAGSTER_PORT), ("MLflow", MLFLOW_PORT)):
+    for name, port in _PORTS:
         _refuse_taken_port(name, port)
     # A shell that starts us in the background leaves SIGINT ignored, and so would our children,
     # which then never stop.
@@ -59,13 +61,13 @@ def serve(settings: Settings, *, settings_file: Path, say: Callable[[str], None]
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }
     servers = [_start(command, environment) for command in _commands(settings)]
-    say(f"Dagster  http://{HOST}:{DAGSTER_PORT}")
-    say(f"MLflow   http://{HOST}:{MLFLOW_PORT}")
-    say("Ctrl-C stops both.")
+    for name, port in _PORTS:
+        say(f"{name:<8} http://{HOST}:{port}")
+    say("Ctrl-C stops them all.")
     try:
         while all(server.poll() is None for server in servers):
             time.sleep(0.5)
-        say("One of them ended; stopping the other.")
+        say("One of them ended; stopping the others.")
     except KeyboardInterrupt:
         say("Stopping.")
     finally:
@@ -85,7 +87,10 @@ def _commands(settings: Settings) -> list[list[str]]:
         *("--artifacts-destination", str(registry / "artifacts")),
         *("-h", HOST, "-p", str(MLFLOW_PORT)),
     ]
-    return [dagster, mlflow]
+    # The console script's own entry: the settings are named by the environment.
+    entry = "from pipelines.cli import main; main()"
+    board = [sys.executable, "-c", entry, "board", "--listen", f"{HOST}:{BOARD_PORT}"]
+    return [dagster, mlflow, board]
 
 
 def _start(command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -23,6 +23,7 @@ from models.drift import (
     week_start,
 )
 from models.drift_words import describe_calibration, describe_feature_drift, group_of
+from models.gate import features_not_built
 from models.registry import CHAMPION
 from pipelines.flow import TICK, registered_name, registry_of
 from pipelines.settings import Settings
@@ -90,7 +91,7 @@ def drift_in_words(found: pl.DataFrame) -> tuple[str, int]:
 def _alarms(week: pl.DataFrame) -> list[str]:
     """Alarms of a week, one per group of features made from the same inputs, strongest first."""
     if week.is_empty():
-        return ["too few GPUs to say anything about inputs."]
+        return ["Inputs were not compared: too few GPUs, or a version without a reference."]
     alarms = week.filter("is_alarm").sort(pl.col("psi") / pl.col("psi_limit"), descending=True)
     if alarms.is_empty():
         return [f"{week.height} inputs and scores are as in training."]
@@ -148,13 +149,30 @@ def _table(
     start: datetime,
 ) -> pl.DataFrame:
     records = [_calibration_record(told)] if told else []
-    is_built = set(bundle.model.feature_names) <= set(rows.columns)
-    if bundle.drift is not None and is_built and rows.height:
+    absent = features_not_built(bundle.model.feature_names, rows.columns)
+    if absent and rows.height:
+        records = [_absent_record(absent, bundle, n_rows=rows.height), *records]
+    elif bundle.drift is not None and rows.height:
         drifts = find_drift(rows, bundle.drift, scores=bundle.model.scores(rows))
         records = [_feature_record(one, bundle) for one in drifts] + records
     common = {"model_version": label, "horizon_h": bundle.model.horizon_h, "week": start}
     every = dict.fromkeys(DRIFT.schema)
     return pl.DataFrame([every | common | record for record in records], schema=DRIFT.schema)
+
+
+def _absent_record(absent: Sequence[str], bundle: ModelBundle, *, n_rows: int) -> dict[str, Any]:
+    """Nothing can be compared, and nothing scored: the loudest drift there is."""
+    named = ", ".join(absent[:3]) + (", ..." if len(absent) > 3 else "")
+    return {
+        "kind": "feature",
+        "name": "features",
+        "group": "features",
+        "is_alarm": True,
+        "n_rows": n_rows,
+        "sentence": f"{len(absent)} of the {len(bundle.model.feature_names)} features that the "
+        f"model reads are not built any more ({named}): it cannot score. Build them as when it was "
+        "trained (feature_set and topology of the site), or train again.",
+    }
 
 
 def _feature_record(found: FeatureDrift, bundle: ModelBundle) -> dict[str, Any]:

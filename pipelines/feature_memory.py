@@ -7,7 +7,6 @@ at every tick costs ten times as much as the tick.
 """
 
 import errno
-import fcntl
 import json
 import mmap
 import shutil
@@ -22,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.atomic_files import replace_file
+from pipelines.file_lock import held
 
 _HEAD: Final = "head.json"
 _SEEN: Final = "seen.json"
@@ -53,14 +53,8 @@ class FeatureMemory:
         Raises:
             OSError: The folder cannot be written.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / _LOCK).open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-            else:
-                yield True
+        with held(self.folder / _LOCK) as is_held:
+            yield is_held
 
     def head(self, shard: int) -> Mapping[str, Any] | None:
         """What was committed last; None where nothing was, or it may not be whole."""

@@ -111,15 +111,17 @@ def _fingerprint(asked: Asked, regime: Regime, *, seed: int) -> str:
 
 
 def _keep(shard: FleetShard, folder: Path, asked: Asked) -> None:
-    """Writes a shard; the folder is there only when it is whole."""
-    partial = folder.with_suffix(".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for number, one in enumerate(shard.stretches(asked.matrix, labels=asked.labels)):
-        one.matrix.write_parquet(partial / f"matrix-{number:04}.parquet", compression="lz4")
-        one.labels.write_parquet(partial / f"labels-{number:04}.parquet", compression="lz4")
-    shard.incidents.write_parquet(partial / "incidents.parquet")
-    partial.rename(folder)
+    """Writes a shard; the folder is there only when it is whole, whoever else writes it too."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as partial:
+        own = Path(partial) / folder.name
+        own.mkdir()
+        for number, one in enumerate(shard.stretches(asked.matrix, labels=asked.labels)):
+            one.matrix.write_parquet(own / f"matrix-{number:04}.parquet", compression="lz4")
+            one.labels.write_parquet(own / f"labels-{number:04}.parquet", compression="lz4")
+        shard.incidents.write_parquet(own / "incidents.parquet")
+        if not folder.exists():
+            own.rename(folder)
 
 
 def _kept(folder: Path) -> Iterator[Stretch]:

@@ -10,12 +10,12 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import polars as pl
-from scipy.stats import beta, binomtest, chi2, kstest, norm, poisson
+from scipy.stats import binomtest, chi2, kstest, norm, poisson
 
+from models.intervals import poisson_interval
 from pipelines.fleet_report_evidence import Evidence
 from pipelines.fleet_report_page import rate
 from pipelines.report_words import counted, fault_words, percent
-from simulation.fleet.calibration import exact_interval
 from simulation.fleet.generate import Fleet
 from simulation.fleet.hazards import Hazards
 from simulation.fleet.regime import Regime
@@ -88,16 +88,6 @@ def _own(part: str, what: str, stated: str, found: str, p: float) -> Check:
     return Check(part, what, "own", stated, found, p >= LEVEL, p)
 
 
-def exact_share(count: int, n: int) -> tuple[float, float]:
-    """The exact 95 % interval of a share (Clopper and Pearson 1934); n above zero.
-
-    >>> [round(end, 3) for end in exact_share(5, 10)]
-    [0.187, 0.813]
-    """
-    low = float(beta.ppf(0.025, count, n - count + 1)) if count else 0.0
-    return low, float(beta.ppf(0.975, count + 1, n - count)) if count < n else 1.0
-
-
 def _units_check(fleet: Fleet) -> list[Check]:
     """Rates of the units as they stand at the start, whose spread frailty sets."""
     hazards, regime = Hazards(fleet.regime, seed=fleet.seed), fleet.regime
@@ -134,7 +124,7 @@ def rate_checks(rates: pl.DataFrame) -> list[Check]:
     for row in rates.filter(pl.col("expected") >= LEAST_EXPECTED).iter_rows(named=True):
         count, expected = row["observed"], row["expected"]
         tails = poisson.cdf(count, expected), poisson.sf(count - 1, expected)
-        low, high = exact_interval(count)
+        low, high = poisson_interval(count)
         name = f"rate of {fault_words(row['fault_type'])}"
         found = f"{count:,} ({low:,.0f} to {high:,.0f})"
         p = float(min(1.0, 2 * min(tails)))

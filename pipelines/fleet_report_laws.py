@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
+from models.intervals import poisson_interval
 from pipelines.fleet_report_checks import BAND
 from pipelines.fleet_report_page import (
     HALF_IN,
@@ -24,7 +25,6 @@ from pipelines.fleet_report_page import (
 from pipelines.report_figure import BASELINES, INK, MODEL, MUTED, SHADE, Plot, draw
 from pipelines.report_input import Missing
 from pipelines.report_words import UNKNOWN, percent, round_percent
-from simulation.fleet.calibration import exact_interval
 from simulation.fleet.regime_sections import DAYS_PER_YEAR
 from simulation.fleet.reliability import RSC1_PER_NODE_DAY, RSC2_PER_NODE_DAY
 
@@ -270,7 +270,7 @@ def _paint_summit(figure: Figure, *, known: pl.DataFrame, gpu_years: float) -> N
     axes.tick_params(axis="y", length=0, labelcolor=INK.light, labelsize=9)
     theirs = known["summit_events"].to_numpy() / SUMMIT_GPU_YEARS
     counts = known["simulated_events"].to_list()
-    ends = np.array([exact_interval(count) for count in counts]) / gpu_years
+    ends = np.array([poisson_interval(count) for count in counts]) / gpu_years
     found = known["simulated_per_gpu_year"].to_numpy()
     values = np.concatenate([theirs, found, ends[:, 1]])
     floor = 0.5 * float(values[values > 0].min())

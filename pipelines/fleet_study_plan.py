@@ -18,6 +18,10 @@ from models.thresholds import ThresholdChoice
 from pipelines.fleet_shards import TICK
 
 LEAD: Final = timedelta(minutes=30)
+HORIZONS_H: Final = (24, 1, 168)
+"""Labels are told for these in any case, so that one folder of kept features serves every run."""
+SPEC: Final = TrainSpec(rounds=200, path_smooth=10.0, seeds=(1, 2, 3))
+"""More rounds than where incidents are few; of larger trees more gave less."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,35 +30,42 @@ class StudyPlan:
 
     Attributes:
         regime: Regime of the fleets that are learned from.
+        density: Factor on the failure rates, signs and decoys of the fleets that boosters learn
+            from: more of them in less time. Their quiet hours weigh more, as failures are rarer in
+            the others.
         train_seeds: Fleets that boosters learn from.
         valid_seeds: Fleets that calibration and policies are chosen on.
         test: Fleets that are judged: regime and seeds.
         nodes: Nodes of each fleet.
         days: Days of each.
-        hazards: Factor on the regime's failure rates, signs and decoys: more of them in less time.
+        hazards: Factor on the rates of the others.
         horizons_h: Horizons.
         budget: Alerts per 1,000 nodes per day.
         precision: Precision the strict policy is to have, with 95 % confidence.
-        negative_share: Share of the negatives that is kept to learn from; calibration on every
-            row of the validation fleets restores the base rate.
+        quiet_share: Share of the negatives kept to learn from, of nodes without any sign.
+        busy_share: The same of nodes with signs, which lead to nothing as a rule.
         feature_set: standard or full.
         spec: How boosters are trained.
+        seed: Of what is drawn.
         bootstrap: How intervals are made.
     """
 
     regime: str = "h100"
-    train_seeds: tuple[int, ...] = (1, 2)
-    valid_seeds: tuple[int, ...] = (3,)
-    test: tuple[tuple[str, tuple[int, ...]], ...] = (("h100", (11, 12)),)
+    density: float = 12.0
+    train_seeds: tuple[int, ...] = (1,)
+    valid_seeds: tuple[int, ...] = (11, 12)
+    test: tuple[tuple[str, tuple[int, ...]], ...] = (("h100", (21, 22)),)
     nodes: int = 512
-    days: int = 180
+    days: int = 60
     hazards: float = 1.0
-    horizons_h: tuple[int, ...] = (24, 1, 168)
+    horizons_h: tuple[int, ...] = HORIZONS_H
     budget: float = 10.0
     precision: float = 0.85
-    negative_share: float = 0.02
+    quiet_share: float = 0.02
+    busy_share: float = 0.1
     feature_set: str = "standard"
-    spec: TrainSpec = field(default_factory=TrainSpec)
+    spec: TrainSpec = SPEC
+    seed: int = 1
     bootstrap: Bootstrap = field(default_factory=Bootstrap)
 
     def task(self, horizon_h: int, kind: str = "node") -> Task:
@@ -81,6 +92,11 @@ class StudyPlan:
         return asdict(self)
 
     @property
+    def dilution(self) -> float:
+        """How many times more often the fleets learned from fail than the others."""
+        return self.density / self.hazards
+
+    @property
     def reader_budget(self) -> float:
         """The budget as a share of ticks, for the ceiling.
 
@@ -88,6 +104,19 @@ class StudyPlan:
         every unit's ticks can do all that a reader of nodes can, and more: its ceiling holds.
         """
         return self.budget / (1000.0 * (timedelta(days=1) / TICK))
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What fleets that fail often have taught.
+
+    Attributes:
+        model: GPU scores, not calibrated.
+        nodes: Combination to node scores, not calibrated.
+    """
+
+    model: FailureModel
+    nodes: NodeCombination
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ What is measured is in `pipelines.fleet_study`.
 
 from collections.abc import Sequence
 
-from models.calibration_drift import exact_interval
 from models.evaluation import Estimate
 from models.fleet_judgement import ClassRecall, ScoreTruth
+from models.intervals import poisson_interval
 from pipelines.fleet_study_plan import Judged, StudyPlan
 
 _POLICIES = {"budget": "within the budget", "strict": "of high precision"}
@@ -24,9 +24,10 @@ def study_in_words(plan: StudyPlan, judged: Sequence[Judged]) -> str:
         A heading and tables for each regime and horizon.
     """
     head = (
-        f"Learned on {plan.regime}, seeds {_list(plan.train_seeds)}; calibrated and tuned on seeds "
-        f"{_list(plan.valid_seeds)}; {plan.nodes} nodes for {plan.days} days each, rates "
-        f"x{plan.hazards:g}, features "
+        f"Learned on {plan.regime} at {plan.density:g} times its rates, seeds "
+        f"{_list(plan.train_seeds)}; calibrated and tuned on seeds {_list(plan.valid_seeds)}, at "
+        f"{plan.hazards:g} times its rates, as judged; {plan.nodes} nodes for {plan.days} days "
+        f"each, features "
         f"{plan.feature_set}, at most {plan.budget:g} alerts per 1,000 nodes and day."
     )
     lines = [head]
@@ -42,7 +43,7 @@ def _events(one: Judged) -> list[str]:
     if events is None:
         return ["No policy, so no alert."]
     scale = 1000.0 / events.node_days if events.node_days else 0.0
-    low, high = (scale * end for end in exact_interval(events.n_alerts, confidence=0.95))
+    low, high = (scale * end for end in poisson_interval(events.n_alerts))
     head = (
         f"{events.n_alerts} alerts in {events.node_days:.0f} node-days: "
         f"{scale * events.n_alerts:.2f} [{low:.2f}, {high:.2f}] per 1,000 nodes and day, precision "
@@ -51,21 +52,22 @@ def _events(one: Judged) -> list[str]:
     lines = [
         head,
         "",
-        "| class | incidents | caught | recall | by signs | ceiling | ratio | median lead |",
-        "|---|---|---|---|---|---|---|---|",
+        "| class | incidents | caught | recall | signs | over signs | ceiling | over it | lead |",
+        "|---|---|---|---|---|---|---|---|---|",
         *(_class(row) for row in one.classes),
     ]
     return lines if one.truth is None else [*lines, "", *_truth(one.truth)]
 
 
 def _class(row: ClassRecall) -> str:
-    signs = "" if row.by_signs is None else f"{row.by_signs:.2f}"
-    ceiling = "" if row.ceiling is None else f"{row.ceiling:.2f}"
-    ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+    signs, over_signs, ceiling, ratio = (
+        "" if value is None else f"{value:.2f}"
+        for value in (row.by_signs, row.ratio_by_signs, row.ceiling, row.ratio)
+    )
     lead = "" if row.lead_h is None else f"{row.lead_h:.1f} h"
     return (
         f"| {row.fault_type} | {row.n_incidents} | {row.n_caught} | {_share(row.recall)} | "
-        f"{signs} | {ceiling} | {ratio} | {lead} |"
+        f"{signs} | {over_signs} | {ceiling} | {ratio} | {lead} |"
     )
 
 

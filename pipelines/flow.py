@@ -22,7 +22,8 @@ from features.tables import GPU_MATRIX, GPU_SCORES, NODE_SCORES
 from features.telemetry_features import Memory, telemetry_reach
 from models.bundle import model_name
 from models.candidate import Candidate, CandidatePlan, build_candidate, gate_against
-from models.registry import CHAMPION, ModelRegistry
+from models.gate import GateDecision, beside_unreadable
+from models.registry import CHAMPION, ModelRegistry, RegisteredVersion, RegistryError
 from models.scoring import ScoreLimits
 from models.specs import Task
 from models.splits import Origin
@@ -31,6 +32,7 @@ from pipelines.feature_memory import FeatureMemory
 from pipelines.feature_set import SAMPLE_AGE, check_feature_set, matrix_spec
 from pipelines.model_page import model_page
 from pipelines.publish import publish_scores, published_as_of
+from pipelines.recall_ceilings import recall_ceilings
 from pipelines.scale_out import is_worth, write_matrix, write_scores
 from pipelines.serving.careful_samples import CarefulSamples, CarefulStore
 from pipelines.serving.champions import Champions, scores_of
@@ -235,33 +237,13 @@ def train_candidates(
         SettingsError: The settings name no split.
         DataError: Hours of the matrix were built with a smaller feature set.
     """
-    if settings.split is None or settings.end is None:
-        raise SettingsError(
-            f"site {settings.site}: training needs split.train_until, split.valid_until and end"
-        )
-    split = settings.split
-    origin = Origin(split.train_until, split.valid_until, settings.end)
+    origin = _origin(settings)
     check_feature_set(matrix, settings)
     features = matrix_features(matrix_spec(settings, catalogue), topology)
     registry = registry_of(settings)
     outcome = {}
     for horizon_h in settings.horizons_h:
-        plan = CandidatePlan(
-            task=Task(
-                horizon_h=horizon_h,
-                lead=settings.lead,
-                trained_on=settings.trained_on,
-                catalogue_version=catalogue.version,
-            ),
-            spec=settings.training.spec(settings.seed),
-            tuning=settings.training.tuned,
-            origin=origin,
-            tick=TICK,
-            alerts_per_1000_nodes_per_day=settings.alert_budget_per_1000_node_days,
-            high_precision=settings.policy.high_precision,
-            accept_leak_suspects=settings.accept_leak_suspects,
-            uncertain_weight=settings.uncertain_weight,
-        )
+        plan = _candidate_plan(settings, horizon_h, origin=origin, catalogue=catalogue)
         try:
             made = build_candidate(
                 matrix,
@@ -277,6 +259,37 @@ def train_candidates(
             continue
         outcome[made.bundle.name] = _register(registry, made)
     return outcome
+
+
+def _origin(settings: Settings) -> Origin:
+    if settings.split is None or settings.end is None:
+        raise SettingsError(
+            f"site {settings.site}: training needs split.train_until, split.valid_until and end"
+        )
+    return Origin(settings.split.train_until, settings.split.valid_until, settings.end)
+
+
+def _candidate_plan(
+    settings: Settings, horizon_h: int, *, origin: Origin, catalogue: FaultCatalogue
+) -> CandidatePlan:
+    return CandidatePlan(
+        task=Task(
+            horizon_h=horizon_h,
+            lead=settings.lead,
+            trained_on=settings.trained_on,
+            catalogue_version=catalogue.version,
+        ),
+        spec=settings.training.spec(settings.seed),
+        choice=settings.training.choice,
+        tuning=settings.training.tuned,
+        ceilings=recall_ceilings(settings),
+        origin=origin,
+        tick=TICK,
+        alerts_per_1000_nodes_per_day=settings.alert_budget_per_1000_node_days,
+        high_precision=settings.policy.high_precision,
+        accept_leak_suspects=settings.accept_leak_suspects,
+        uncertain_weight=settings.uncertain_weight,
+    )
 
 
 def score_matrix(
@@ -356,9 +369,23 @@ def _register(registry: ModelRegistry, made: Candidate) -> str:
     champion = registry.version_of(version.name, CHAMPION)
     if champion is not None and champion.version == version.version:
         return f"{version.label}: unchanged, is champion"
-    decision = gate_against(made, registry.load(champion)) if champion is not None else made.gate
+    decision = _decision(registry, made, champion=champion)
     if decision.is_accepted:
         registry.promote(version, decision=decision, against=champion)
     else:
         registry.note_gate(version, decision)
     return f"{version.label}: {decision.reason}"
+
+
+def _decision(
+    registry: ModelRegistry, made: Candidate, *, champion: RegisteredVersion | None
+) -> GateDecision:
+    """The gate's word on a candidate; a champion that cannot be read does not stop training."""
+    if champion is None:
+        return made.gate
+    try:
+        bundle = registry.load(champion)
+    except (DataError, RegistryError) as error:
+        is_lost = isinstance(error, DataError)
+        return beside_unreadable(made.gate, str(error), is_lost=is_lost)
+    return gate_against(made, bundle)

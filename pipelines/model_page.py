@@ -4,7 +4,6 @@ Plots are drawn in `pipelines.model_plots`; the page is stored by `models.regist
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 from features.errors import SettingsError
@@ -16,18 +15,10 @@ from pipelines.atomic_files import replace_file
 from pipelines.model_plots import model_plots, standalone
 
 
-def model_page(made: Candidate, *, ceilings: Mapping[str, float] | None = None) -> VersionPage:
-    """What the MLflow UI shows of a candidate.
-
-    Args:
-        made: The candidate.
-        ceilings: Largest recall by fault type, where known; `all` for all of them.
-
-    Returns:
-        The page; the same for the same candidate.
-    """
+def model_page(made: Candidate) -> VersionPage:
+    """What the MLflow UI shows of a candidate; the same for the same candidate."""
     bundle, card = made.bundle, made.bundle.card
-    plots = model_plots(made, recall_ceiling=(ceilings or {}).get("all"))
+    plots = model_plots(made, recall_ceiling=card["ceilings"].get("all"))
     files = {f"plots/{one.name}.svg": standalone(one.plot) for one in plots}
     title = f"{bundle.name}: model card"
     figures = [(standalone(one.plot), one.plot.caption) for one in plots]

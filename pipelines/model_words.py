@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from features.errors import ForewarnError
 from models.bundle import ModelBundle
 from models.card_sections import UNKNOWN, Table, shown
 from models.card_words import card_text, text_table
@@ -25,11 +26,11 @@ def version_named(registry: ModelRegistry, text: str) -> RegisteredVersion:
         RegistryError: There is no such version, or the text names none.
     """
     found = _NAMED.fullmatch(text)
-    known = ", ".join(registry.names()) or "none"
-    if found is None or found["name"] not in registry.names():
+    names = registry.names()
+    if found is None or found["name"] not in names:
         raise RegistryError(
             f"{text!r} names no model; write NAME/VERSION, NAME@ALIAS, or NAME for its champion. "
-            f"Registered: {known}."
+            f"Registered: {', '.join(names) or 'none'}."
         )
     name, versions = found["name"], registry.versions(found["name"])
     if found["version"]:
@@ -44,6 +45,19 @@ def version_named(registry: ModelRegistry, text: str) -> RegisteredVersion:
         numbers = ", ".join(str(one.version) for one in versions)
         raise RegistryError(f"{name} has no {alias}; registered versions: {numbers}.")
     return pointed
+
+
+def check_name(registry: ModelRegistry, name: str) -> None:
+    """Refuses a name that no model has.
+
+    Raises:
+        RegistryError: There is no such model.
+    """
+    names = registry.names()
+    if name not in names:
+        raise RegistryError(
+            f"{name!r} is the name of no model. Registered: {', '.join(names) or 'none'}."
+        )
 
 
 def list_models(registry: ModelRegistry) -> str:
@@ -87,24 +101,19 @@ def compare_versions(
 
 
 def _model_in_words(registry: ModelRegistry, name: str) -> str:
-    rows = []
+    rows, unread = [], []
     for version in reversed(registry.versions(name)):
         standing = registry.standing(version)
-        bundle = registry.load(version)
         gate = {None: "not asked", True: "passed", False: "refused"}[standing.is_gate_passed]
-        rows.append(
-            (
-                str(version.version),
-                ", ".join(standing.aliases) or UNKNOWN,
-                gate,
-                _number_of(
-                    bundle, lambda card: shown(card["test"]["all_rows"]["average_precision"])
-                ),
-                str(bundle.model.n_incidents),
-                f"{bundle.model.data_span[1]:%Y-%m-%d}",
-            )
-        )
-    lines = [name, *_indented(Table(_HEADER, tuple(rows)))]
+        told = (UNKNOWN, UNKNOWN, "cannot be read")
+        try:
+            told = _told_of(registry.load(version))
+        except ForewarnError as error:
+            # Who wants to roll back looks here first: one bad version hides none of the others.
+            unread.append(f"  CANNOT BE READ: {error}")
+        aliases = ", ".join(standing.aliases) or UNKNOWN
+        rows.append((str(version.version), aliases, gate, *told))
+    lines = [name, *_indented(Table(_HEADER, tuple(rows))), *unread]
     if registry.version_of(name, CHAMPION) is None:
         lines.append("  no champion: scores of this horizon are priors")
     begun = registry.interrupted(name)
@@ -117,8 +126,19 @@ def _model_in_words(registry: ModelRegistry, name: str) -> str:
     return "\n".join(lines)
 
 
+def _told_of(bundle: ModelBundle) -> tuple[str, str, str]:
+    """Average precision, incidents, and until when the data reach."""
+    return (
+        _number_of(bundle, lambda card: shown(card["test"]["all_rows"]["average_precision"])),
+        str(bundle.model.n_incidents),
+        f"{bundle.model.data_span[1]:%Y-%m-%d}",
+    )
+
+
 def _same_rows(bundles: Sequence[ModelBundle]) -> str:
-    tests = [bundle.card.get("test", {}).get("all_rows", {}) for bundle in bundles]
+    if not all("test" in bundle.card for bundle in bundles):
+        return "A version without a card cannot be compared; the gate compares on the same rows."
+    tests = [bundle.card["test"]["all_rows"] for bundle in bundles]
     counts = [(one.get("n_rows"), one.get("n_positive")) for one in tests]
     if counts[0] == counts[1]:
         return "Both were tested on as many rows and positives; the gate compares on the same rows."

@@ -7,7 +7,9 @@ database is made. Who reads them is not known here: `remediation.score_source` i
 import hashlib
 import io
 import json
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ LATEST = "LATEST.json"
 TICKS = "ticks"
 SCHEMA_VERSION = 1
 _NAME = "%Y%m%dT%H%M%SZ"
+_ABANDONED_S = 86_400.0
 
 
 def publish_scores(
@@ -124,7 +127,37 @@ def forget_ticks(folder: Path, *, before: datetime, gpus_before: datetime) -> in
             if path.name < f"{oldest:{_NAME}}" and f"{kind}/{path.name}" not in latest:
                 path.unlink(missing_ok=True)
                 removed += 1
+    for path in folder.glob("**/.unfinished-*"):
+        # Left by a writer that was killed; a day later it is no living writer's.
+        with suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > _ABANDONED_S:
+                path.unlink()
     return removed
+
+
+def discard_later(folder: Path, *, now: datetime) -> int:
+    """Takes back ticks of the future, which a clock that was ahead has left.
+
+    What was published last before them is what is published then.
+
+    Args:
+        folder: Where scores are published.
+        now: The present, by a clock that is right.
+
+    Returns:
+        Ticks taken back.
+    """
+    later = published_ticks(folder, since=now)
+    earlier = [path for path in published_ticks(folder) if path not in later]
+    published = published_as_of(folder)
+    if published is not None and published > now:
+        if earlier:
+            replace_file(folder / LATEST, earlier[-1].read_bytes(), sync=True)
+        else:
+            (folder / LATEST).unlink(missing_ok=True)
+    for path in later:
+        path.unlink(missing_ok=True)
+    return len(later)
 
 
 def _named(path: Path) -> set[str]:
@@ -139,9 +172,10 @@ def published_as_of(folder: Path) -> datetime | None:
     """The moment of the scores that are published; None: there are none, or none readable."""
     try:
         latest = json.loads((folder / LATEST).read_text(encoding="utf-8"))
-        return datetime.fromisoformat(latest["as_of"])
+        as_of = datetime.fromisoformat(latest["as_of"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    return as_of if as_of.tzinfo else None
 
 
 def _policy_values(policy: WarningPolicy) -> dict[str, object]:

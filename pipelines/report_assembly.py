@@ -26,8 +26,10 @@ from models.evaluation import Estimate, Evaluation, RowMetrics
 from models.event_metrics import EventMetrics, incidents_by_entity
 from models.fault_types import FaultTypeMetrics
 from models.registry import CANDIDATE, CHAMPION, ModelRegistry, RegisteredVersion, RegistryError
+from models.specs import Task
 from models.warnings import raise_alerts
 from pipelines.flow import registered_name, registry_of
+from pipelines.recall_ceilings import recall_ceilings
 from pipelines.remediate import PlanRun
 from pipelines.report_input import (
     EvaluationResult,
@@ -40,7 +42,6 @@ from pipelines.report_input import (
 )
 from pipelines.settings import Settings
 from pipelines.store import Span, TableStore
-from simulation.regimes.load import load_regime
 
 BEFORE: Final = timedelta(days=3)
 AFTER: Final = timedelta(hours=6)
@@ -164,7 +165,7 @@ def _evaluation(
             bundle,
             node_scores.filter(pl.col("as_of") >= settings.split.valid_until),
             incidents,
-            ceilings=_ceilings(settings),
+            ceilings=recall_ceilings(settings),
         ),
         fault_types=(
             _FAULT_TYPES.validate_python(card["fault_types"])
@@ -218,26 +219,12 @@ def _classes(
     )
 
 
-def _ceilings(settings: Settings) -> dict[str, float]:
-    """Share of a synthetic fleet's failures that announce themselves in time, by fault type."""
-    if settings.regime is None:
-        return {}
-    least = settings.lead / timedelta(hours=1)
-    return {
-        fault.fault_type: fault.announced_share(least_lead_h=least)
-        for fault in load_regime(settings.regime).faults
-    }
-
-
-def _timeline(
-    store: TableStore, bundle: ModelBundle, gpu_scores: pl.DataFrame, incidents: pl.DataFrame
-) -> GpuTimeline | Missing:
-    """The GPU whose score rose most before its incident, against the days before that."""
-    task = bundle.model.task
+def _rises(gpu_scores: pl.DataFrame, incidents: pl.DataFrame, *, task: Task) -> pl.DataFrame:
+    """Incidents of GPUs by how far the score rose before them, against the days before that."""
     lead = pl.col("start") - pl.col("as_of")
     is_in_time = lead.is_between(task.lead, task.embargo, closed="left")
     is_earlier = lead.is_between(task.embargo, task.embargo + BEFORE, closed="left")
-    before = (
+    return (
         gpu_scores.select("entity_id", "as_of", "score")
         .join(incidents.filter(pl.col("entity_kind") == "gpu"), on="entity_id")
         .group_by("incident_id", "entity_id", "node", "start", "fault_type")
@@ -248,6 +235,13 @@ def _timeline(
         .filter(pl.col("rise").is_not_null())
         .sort("rise", "incident_id", descending=[True, False])
     )
+
+
+def _timeline(
+    store: TableStore, bundle: ModelBundle, gpu_scores: pl.DataFrame, incidents: pl.DataFrame
+) -> GpuTimeline | Missing:
+    """The GPU whose score rose most before its incident, against the days before that."""
+    before = _rises(gpu_scores, incidents, task=bundle.model.task)
     if before.is_empty():
         return Missing("no incident of a GPU with scores before it in the test time")
     top = before.row(0, named=True)

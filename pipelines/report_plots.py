@@ -17,6 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from models.evaluation import CurvePoint, ReliabilityBin
 from models.event_metrics import EventMetrics
+from models.intervals import wilson
 from pipelines.report_figure import ALARM, BASELINES, INK, MODEL, MUTED, SHADE, Plot, draw
 from pipelines.report_input import Method
 from pipelines.report_words import counted, hours, number, percent, round_percent, short
@@ -206,7 +207,7 @@ def _paint_reliability(figure: Figure, *, bins: Sequence[ReliabilityBin]) -> Non
     highest = max(max(b.mean_score, b.rate) for b in bins)
     is_log = lowest > 0 and highest / lowest > 30
     axes = figure.subplots()
-    bounds = [_wilson(b) for b in bins]
+    bounds = [wilson(round(b.rate * b.n_rows), b.n_rows) for b in bins]
     floor = _decade_below(bins) if is_log else 0.0
     top = min(1.0, 1.25 * max(highest, 8 * floor, *(high for _, high in bounds)))
     if is_log:
@@ -254,16 +255,6 @@ def _draw_bins(
             clip_on=False,
             zorder=4,
         )
-
-
-def _wilson(found: ReliabilityBin) -> tuple[float, float]:
-    """The 95 % score interval of a share (Wilson 1927); it stays in [0, 1] at a rate of 0."""
-    z = 1.96
-    n = found.n_rows
-    scale = 1.0 + z * z / n
-    middle = (found.rate + z * z / (2 * n)) / scale
-    half = z / scale * math.sqrt(found.rate * (1 - found.rate) / n + z * z / (4 * n * n))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _decade_below(bins: Sequence[ReliabilityBin]) -> float:

@@ -3,7 +3,6 @@
 No words and no layout (`pipelines.shadow_words`, `templates/shadow.html.j2`); nothing is read.
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from models import intervals
 from models.evaluation import Bootstrap, Estimate, estimate, resample_groups
 from pipelines.shadow_hours import Balance, Fleet, fleet_of, lost_in_all, reckon
 from pipelines.shadow_input import ShadowInput
@@ -136,11 +136,7 @@ def wilson(hits: int, n: int) -> Estimate:
     """
     if n == 0:
         return Estimate(None, None, None)
-    z, share = 1.96, hits / n
-    scale = 1.0 + z * z / n
-    middle = (share + z * z / (2 * n)) / scale
-    half = z / scale * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return Estimate(share, max(0.0, middle - half), min(1.0, middle + half))
+    return Estimate(hits / n, *intervals.wilson(hits, n))
 
 
 def figures_of(given: ShadowInput) -> Figures:

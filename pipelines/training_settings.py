@@ -4,11 +4,11 @@ What the values mean to the trainer is in `models.specs`; searching them is `for
 """
 
 from dataclasses import fields
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from models.specs import MAX_LEAVES, TrainSpec
+from models.specs import MAX_LEAVES, Ensemble, SiteChoice, TrainSpec
 
 
 class TrainingSettings(BaseModel):
@@ -26,6 +26,8 @@ class TrainingSettings(BaseModel):
         path_smooth: How much a leaf's value is drawn towards its parent's.
         negative_share: Share of rows without an incident that are trained on.
         n_seeds: Boosters whose scores are averaged.
+        ensemble: Whether LightGBM scores alone; see `models.specs.SiteChoice`.
+        span: How far back training reaches: all, auto, or days.
         tuned: What `forewarn tune` found when it chose these values; goes into model cards.
     """
 
@@ -42,6 +44,8 @@ class TrainingSettings(BaseModel):
     path_smooth: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     negative_share: float | None = Field(default=None, gt=0, le=1)
     n_seeds: int = Field(default=1, ge=1, le=50)
+    ensemble: Ensemble = "none"
+    span: Literal["all", "auto"] | Annotated[int, Field(ge=1)] = "all"
     tuned: dict[str, Any] | None = None
 
     def spec(self, seed: int) -> TrainSpec:
@@ -49,3 +53,8 @@ class TrainingSettings(BaseModel):
         names = {field.name for field in fields(TrainSpec)} & set(type(self).model_fields)
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
         return TrainSpec(seeds=tuple(range(seed, seed + self.n_seeds)), **given)
+
+    @property
+    def choice(self) -> SiteChoice:
+        """The stretch learned from, and the ensemble."""
+        return SiteChoice(ensemble=self.ensemble, span=self.span)

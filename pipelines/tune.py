@@ -3,6 +3,7 @@
 How the search works is in `models.tuning`.
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from features.errors import SettingsError
 from features.matrix import matrix_features
 from features.registry import feature_names
 from features.tables import CORE_TOPOLOGY, GPU_MATRIX, LABELS
+from models.monotone import with_rising
 from models.specs import Task
 from models.training import training_rows
 from models.tuning import Search, Tuned, spec_values, tune
@@ -47,7 +49,7 @@ def tune_site(
         What was found, and the section.
 
     Raises:
-        SettingsError: The settings name no split.
+        SettingsError: The settings name no split or not the horizon, or the file is another one.
         DataError: No features or labels are stored, or too few incidents are among them.
     """
     if settings.split is None:
@@ -56,6 +58,12 @@ def tune_site(
         )
     until = settings.split.train_until
     horizon = settings.horizons_h[0] if horizon_h is None else horizon_h
+    if horizon not in settings.horizons_h:
+        raise SettingsError(
+            f"site {settings.site}: horizon {horizon} h has no labels; choose one of horizons_h: "
+            f"{', '.join(map(str, settings.horizons_h))}."
+        )
+    _check_out(out)
     store, span = TableStore(settings.store_root), Span(settings.start, until)
     matrix, labels = store.read(GPU_MATRIX, span=span), store.read(LABELS, span=span)
     check_feature_set(matrix, settings)
@@ -65,13 +73,30 @@ def tune_site(
     rows = training_rows(matrix, labels, horizon_h=horizon)
     say(f"{rows.height:,} rows before {until:%Y-%m-%d %H:%M}, {len(names)} features")
     task = Task(horizon_h=horizon, lead=settings.lead, trained_on=settings.trained_on)
-    start = settings.training.spec(settings.seed)
+    # With the constraints of training: what is best without them may not be best with them.
+    start = with_rising(settings.training.spec(settings.seed), names)
     search = Search(before=until, start=start, trials=trials, seed=settings.seed)
     found = tune(rows, feature_names=names, task=task, search=search)
     section = training_section(found, horizon_h=horizon)
+    # Chosen by the site and not searched: a copied section must not undo it.
+    section["training"] |= settings.training.model_dump(
+        include={"ensemble", "span"}, exclude_defaults=True
+    )
     text = yaml.safe_dump(section, sort_keys=False, allow_unicode=True)
     replace_file(out, text.encode())
     return f"{in_words(found)}\n\n{text}\nWritten to {out}: copy it into the settings, then train."
+
+
+def _check_out(out: Path) -> None:
+    """Before the search, which takes an hour: the file can be written, and is nobody else's."""
+    folder = next((one for one in out.absolute().parents if one.exists()), Path("/"))
+    if out.is_dir() or not os.access(folder, os.W_OK):
+        raise SettingsError(f"tune: {out} cannot be written. Name a file in a folder of yours.")
+    if out.exists() and not out.read_bytes().startswith(b"training:"):
+        raise SettingsError(
+            f"tune: {out} is there already and holds something else than a training section. "
+            "Name another file."
+        )
 
 
 def training_section(found: Tuned, *, horizon_h: int) -> dict[str, Any]:

@@ -27,8 +27,8 @@ def rests_on_applications_alone(reasons: Iterable[str]) -> bool:
         False also where no reason is given: nothing is known then.
 
     >>> rests_on_applications_alone(
-    ...     ["health events (70% of what raises the score): Number of application Xids: 4",
-    ...      "jobs (30% of what raises the score): Jobs on it: 2"])
+    ...     ["health events (70 % of what raises the score): Number of application Xids: 4",
+    ...      "jobs (30 % of what raises the score): Jobs on it: 2"])
     True
     """
     said = [reason for reason in reasons if _SHARE in reason]

@@ -7,7 +7,14 @@ How requests are read and signed is in `remediation.inbox`; what they mean is in
 from typing import Final
 
 from remediation.decision import HARM, Decision, Verdict
-from remediation.guards import Guard, GuardContext, limits, passes, policy_level
+from remediation.guards import (
+    Guard,
+    GuardContext,
+    limits,
+    not_held_out,
+    passes,
+    policy_level,
+)
 from remediation.hook import ALL_GUARDS
 from remediation.lease import Fence
 from remediation.ledger import Ledger
@@ -27,7 +34,8 @@ def guards_with(
     """All guards, with what people asked for.
 
     Args:
-        requested: What they asked for; an approval stands in for a level of *recommend*.
+        requested: What they asked for; an approval stands in for a level of *recommend*, and takes
+            its node out of the hold-out once.
         may_act: Says why nothing may be begun now.
         more: Further guards, asked last.
     """
@@ -57,5 +65,22 @@ def guards_with(
             return limits("policy_level", said, ceiling=found.wanted)
         return passes("policy_level", said)
 
-    known = tuple(approved if guard is policy_level else guard for guard in ALL_GUARDS)
+    instead: dict[Guard, Guard] = {policy_level: approved, not_held_out: _asked_out_of(requested)}
+    known = tuple(instead.get(guard, guard) for guard in ALL_GUARDS)
     return (*known, may_go_on, left_alone, *more)
+
+
+def _asked_out_of(requested: Requested) -> Guard:
+    """The hold-out, which gives way to a person's approval as far as that goes."""
+
+    def asked_out(decision: Decision, context: GuardContext) -> Verdict:
+        verdict = not_held_out(decision, context)
+        found = requested.approval(decision.node, decision.boot_id, context.now)
+        if verdict.is_allowed or found is None:
+            return verdict
+        said = f"{verdict.reason}; {found.actor} approved {found.wanted}"
+        if HARM[decision.wanted] > HARM[found.wanted]:
+            return limits("not_held_out", said, ceiling=found.wanted)
+        return passes("not_held_out", said)
+
+    return asked_out

@@ -26,7 +26,8 @@ CHANGES: Final[Mapping[str, str]] = {
     "policy_level": "a higher level for this group and fault in the site's settings; at level "
     "recommend a person's: forewarn remediate approve {decision}",
     "listed": "the site's allow and deny lists",
-    "not_held_out": "the site's hold_out; a person can drain the node by hand",
+    "not_held_out": "the site's hold_out; a person can drain the node by hand, or at level "
+    "recommend: forewarn remediate approve {decision}",
     "node_state": "the node being up, and held by nobody",
     "same_boot": "the next round, on the boot that it has now",
     "not_held": "its return: forewarn remediate undrain {node}",

@@ -16,11 +16,15 @@ from models.policy_tuning import (
     tune_for_budget,
     tune_for_precision,
 )
+from models.thresholds import chance_if_lower
 from models.warnings import WarningPolicy
 from simulation.score_fleets import TASK, TICK, ScoreFleet, ScoreProcess, draw_fleet
 
 TRUTH_SEED = 1_000_000
 """The truth's seeds begin here; no fleet of a check has one of them."""
+
+CONFIDENCE = 0.95
+"""Of every promise checked here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +72,12 @@ class Kept:
     @property
     def broken_interval(self) -> tuple[float, float]:
         """Exact 95 % interval of the share of fleets with a broken promise."""
-        interval = binomtest(self.n_broken, self.n_fleets).proportion_ci(0.95, method="exact")
-        return float(interval.low), float(interval.high)
+        return _exact_interval(self.n_broken, self.n_fleets)
+
+    @property
+    def broken_interval_of_given(self) -> tuple[float, float] | None:
+        """The same of the fleets where a promise was given; None without any."""
+        return _exact_interval(self.n_broken, self.n_given) if self.n_given else None
 
     @property
     def is_within_error(self) -> bool:
@@ -127,7 +135,9 @@ def check_precision(
         fleet = draw_fleet(process, n_nodes=size.n_nodes, days=size.days, seed=seed)
         tune, test = (_prepared(fleet, part) for part in halves_by_node(fleet.rows))
         for (name, precision), judged in found.items():
-            choice = tune_for_precision(tune, test, grids[name], precision=precision)
+            choice = tune_for_precision(
+                tune, test, grids[name], precision=precision, confidence=CONFIDENCE
+            )
             if choice.policy is not None:
                 judged.append(_judge(truth, choice.policy))
     return {
@@ -137,6 +147,41 @@ def check_precision(
         )
         for name in grids
     }
+
+
+def check_hardest(
+    process: ScoreProcess, *, policies: Sequence[WarningPolicy], size: Size
+) -> tuple[Kept, ...]:
+    """Tests policies against just the precision they have: the hardest promise to refuse.
+
+    Args:
+        process: What fleets are drawn from.
+        policies: Whole policies, their threshold fixed without any fleet.
+        size: How much is drawn.
+
+    Returns:
+        One count per policy; to pass the test at all is to break the promise.
+    """
+    truth = _truth(process, size)
+    judged = [_judge(truth, policy) for policy in policies]
+    passed: list[list[_Judged]] = [[] for _ in policies]
+    for seed in size.seeds:
+        fleet = draw_fleet(process, n_nodes=size.n_nodes, days=size.days, seed=seed)
+        test = _prepared(fleet, halves_by_node(fleet.rows)[1])
+        for policy, one, kept in zip(policies, judged, passed, strict=True):
+            chance = chance_if_lower(test.outcome(policy), precision=one.precision)
+            if chance <= 1.0 - CONFIDENCE:
+                kept.append(one)
+    return tuple(
+        Kept(
+            precision=one.precision,
+            n_fleets=size.n_fleets,
+            n_given=len(kept),
+            n_broken=len(kept),
+            mean_recall=_mean([each.recall for each in kept]),
+        )
+        for one, kept in zip(judged, passed, strict=True)
+    )
 
 
 def check_budget(
@@ -230,6 +275,11 @@ def _spent(judged: Sequence[_Judged], *, budget: float) -> Spent:
         high_rate=rates[int(0.95 * (len(rates) - 1))] if rates else None,
         mean_recall=_mean([one.recall for one in judged]),
     )
+
+
+def _exact_interval(n: int, of: int) -> tuple[float, float]:
+    interval = binomtest(n, of).proportion_ci(0.95, method="exact")
+    return float(interval.low), float(interval.high)
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Installs the servers that tests marked `real` boot for themselves: Slurm with its accounting and
-# REST daemons, MariaDB, munge, Prometheus, Alertmanager, PostgreSQL. No service is started or enabled. Safe to run again.
+# REST daemons, MariaDB, munge, Prometheus, Alertmanager, PostgreSQL; and Chromium, for the board. No service is started or enabled. Safe to run again.
 set -eu
 
-PACKAGES="slurm-wlm slurm-client slurmdbd slurmrestd slurm-wlm-jwt-plugin munge mariadb-server prometheus prometheus-alertmanager postgresql"
+PACKAGES="slurm-wlm slurm-client slurmdbd slurmrestd slurm-wlm-jwt-plugin munge mariadb-server prometheus prometheus-alertmanager postgresql chromium"
 
 if ! command -v apt-get >/dev/null 2>&1; then
     echo "apt-get is not on this machine: the tests that need a real Slurm or Prometheus will be skipped."

@@ -14,7 +14,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from models.failure_model import Values, feature_values
+from models.failure_model import Values, feature_values, finite_values
 from models.training import TooFewIncidentsError, count_incidents
 
 FAR_LIMIT: Final = 8.0
@@ -149,7 +149,7 @@ def fit_preparation(sample: Sample, feature_names: Sequence[str]) -> Preparation
         # A column without any value in training carries nothing: it becomes a constant.
         SimpleImputer(strategy="median", keep_empty_features=True, add_indicator=True),
         StandardScaler(),
-    ).fit(feature_values(sample.rows[sample.at], names).astype(np.float64))
+    ).fit(finite_values(sample.rows[sample.at], names).astype(np.float64))
     imputer, scaler = pipeline[0], pipeline[1]
     return Preparation(
         names,

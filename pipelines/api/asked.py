@@ -16,7 +16,8 @@ from pipelines.api.score_pages import CURSOR
 from remediation.ledger import KINDS
 
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d(:\d\d(\.\d{1,6})?)?.*", re.ASCII)
-_YEARS: Final = (1970, 2200)
+_FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
+_LAST: Final = datetime(9999, 12, 30, tzinfo=UTC)
 _PLAIN: Final = r"^[^\x00-\x1f\x7f]{1,253}$"
 _EXAMPLE: Final = "2026-01-05T10:00:00Z"
 
@@ -30,9 +31,8 @@ def _is_time_text(value: Any) -> Any:
 def _has_zone(at: datetime) -> datetime:
     if at.tzinfo is None:
         raise ValueError(f"this time has no zone, so it could be any hour; write {_EXAMPLE}")
-    if not _YEARS[0] <= at.year <= _YEARS[1]:
-        raise ValueError(f"expected a year from {_YEARS[0]} to {_YEARS[1]}")
-    return at.astimezone(UTC)
+    # Within a day of the first and the last moment there are, UTC may have no such time.
+    return min(max(at, _FIRST), _LAST).astimezone(UTC)
 
 
 Moment = Annotated[

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,11 +17,12 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from polars.exceptions import PolarsError
 
 from features.errors import ForewarnError
 from features.tables import CORE_TOPOLOGY
-from features.vocabulary import FAULT_TYPES, SCORE_STATUSES
 from models.doubts import cause_of
+from pipelines.api.score_rows import PlainColumns, Rows
 from pipelines.publish import LATEST
 from pipelines.serving.published import latest_published
 from pipelines.serving.score_database import Tick
@@ -29,13 +31,12 @@ from pipelines.store import TableStore
 
 _LOG: Final = logging.getLogger(__name__)
 Kind = Literal["node", "gpu"]
-Codes = npt.NDArray[np.int32]
 Signature = tuple[int, int, int]
 LOOK_EVERY_S: Final = 1.0
 RETRY_S: Final = 5.0
 """How soon a tick that could not be read is tried again: it may have been cleared away meanwhile"""
-NO_CODE: Final = -1
 UNREADABLE: Final = "the newest published tick cannot be read; the one before it is shown"
+_PIECE: Final = 4096
 SILENT: Final = ("stale", "no_samples")
 """Causes that mean: nothing came from the exporter."""
 
@@ -47,45 +48,40 @@ class ScoreTable:
     Attributes:
         frame: scores/node_scores or scores/gpu_scores of the tick, with `rack` and `cause` (why a
             score is unknown; null where it is known).
-        ids: The entities, sorted, one each.
+        plain: The same as plain columns; requests that may not wait are served from them.
         first: Row at which each entity begins; one more at the end, shape (entities + 1,).
         ranking: By horizon, rows from the highest score down, unknown ones last.
-        codes: By column, one number per row to filter by; -1 where the value is null.
-        names: By column, the values that the numbers stand for, sorted except for fixed lists.
-        scores: Score of each row; nan where unknown.
+        falling: By horizon, minus the score of each row of the ranking, so that it rises.
         by_node: Rows sorted by node, those of none first.
+        on_node: Where in `by_node` each node begins; one more at the end.
     """
 
     frame: pl.DataFrame
-    ids: pl.Series
-    first: npt.NDArray[np.int64]
-    ranking: Mapping[int, npt.NDArray[np.int64]]
-    codes: Mapping[str, Codes]
-    names: Mapping[str, Mapping[str, int]]
-    scores: npt.NDArray[np.float64]
-    by_node: npt.NDArray[np.int64]
+    plain: PlainColumns
+    first: Rows
+    ranking: Mapping[int, Rows]
+    falling: Mapping[int, npt.NDArray[np.float64]]
+    by_node: Rows
+    on_node: Rows
 
-    def rows_of(self, entity_id: str) -> pl.DataFrame:
-        """The rows of one entity, one per horizon; none for one that is not scored."""
-        at = int(self.ids.search_sorted(entity_id)) if len(self.ids) else 0
+    @property
+    def ids(self) -> list[str]:
+        """The entities, sorted, one each."""
+        return self.plain.entity_ids
+
+    def rows_of(self, entity_id: str) -> Rows:
+        """Numbers of an entity's rows, one per horizon; none for one that is not scored."""
+        at = bisect_left(self.ids, entity_id)
         if at >= len(self.ids) or self.ids[at] != entity_id:
-            return self.frame.clear()
-        start, end = int(self.first[at]), int(self.first[at + 1])
-        return self.frame.slice(start, end - start)
+            return np.empty(0, dtype=np.int64)
+        return np.arange(self.first[at], self.first[at + 1])
 
-    def rows_on(self, node: str) -> pl.DataFrame:
-        """The rows of the entities on a node."""
-        code = self.names["node"].get(node)
+    def rows_on(self, node: str) -> Rows:
+        """Numbers of the rows of a node's entities."""
+        code = self.plain.texts["node"].code_of.get(node)
         if code is None:
-            return self.frame.clear()
-        start, end = np.searchsorted(
-            self.codes["node"], [code, code + 1], sorter=self.by_node
-        ).tolist()
-        return self.frame[self.by_node[start:end]]
-
-    def has(self, entity_id: str) -> bool:
-        """Whether an entity is part of the tick."""
-        return not self.rows_of(entity_id).is_empty()
+            return np.empty(0, dtype=np.int64)
+        return self.by_node[self.on_node[code] : self.on_node[code + 1]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,15 +121,15 @@ class Snapshot:
 
     def node_rows(self, node: str) -> pl.DataFrame:
         """The scores of a node, a row per horizon."""
-        return self.nodes.rows_of(node)
+        return self.nodes.frame[self.nodes.rows_of(node)]
 
     def gpu_rows(self, gpu_uuid: str) -> pl.DataFrame:
         """The scores of a GPU, a row per horizon."""
-        return self.gpus.rows_of(gpu_uuid)
+        return self.gpus.frame[self.gpus.rows_of(gpu_uuid)]
 
     def gpus_of(self, node: str) -> pl.DataFrame:
         """The scores of a node's GPUs, sorted by GPU and horizon."""
-        return self.gpus.rows_on(node)
+        return self.gpus.frame[self.gpus.rows_on(node)]
 
     def is_expired(self, now: datetime) -> bool:
         """Whether it says nothing about the present any more."""
@@ -203,14 +199,19 @@ class FleetView:
             self._reading.release()
 
     def _take(self, seen: Signature | None) -> None:
+        is_read = False
         try:
             self._snapshot = read_snapshot(self._settings)
-        except (ForewarnError, OSError) as error:
+            is_read = True
+        except (ForewarnError, OSError, PolarsError) as error:
             _LOG.error("published scores: %s", error)
-            self.problem = UNREADABLE
-            self._look_at = self._clock() + RETRY_S
-            return
-        self._seen, self.problem = seen, ""
+        finally:
+            # Whatever went wrong, foreseen or not: old scores must not pass for the newest.
+            if is_read:
+                self._seen, self.problem = seen, ""
+            else:
+                self.problem = UNREADABLE
+                self._look_at = self._clock() + RETRY_S
 
 
 def read_snapshot(settings: Settings) -> Snapshot | None:
@@ -258,30 +259,31 @@ def score_table(frame: pl.DataFrame, racks: Mapping[str, str]) -> ScoreTable:
         .sort("entity_id", "horizon_h")
         .rechunk()
     )
-    begins = rows["entity_id"].rle().struct.field("len").to_numpy()
-    scores = rows["score"].to_numpy().astype(np.float64)
-    names = {
-        "node": _sorted_names(rows["node"]),
-        "rack": _sorted_names(rows["rack"]),
-        "status": list(SCORE_STATUSES),
-        "fault_type": list(FAULT_TYPES),
-    }
-    codes = {name: _codes(rows[name], values) for name, values in names.items()}
+    runs = rows["entity_id"].rle().struct
+    first = np.concatenate([[0], np.cumsum(runs.field("len").to_numpy(), dtype=np.int64)])
+    plain = PlainColumns.of(rows, _names(runs.field("value")), first)
+    nodes = plain.texts["node"]
+    by_node = np.argsort(nodes.codes, kind="stable")
+    numbers = np.arange(len(nodes.code_of) + 1, dtype=nodes.codes.dtype)
+    ranking = _ranking(plain.horizon_h, plain.numbers["score"])
     return ScoreTable(
         frame=rows,
-        ids=rows["entity_id"].unique(maintain_order=True),
-        first=np.concatenate([[0], np.cumsum(begins, dtype=np.int64)]),
-        ranking=_ranking(rows["horizon_h"].to_numpy(), scores),
-        codes=codes,
-        names={name: {one: at for at, one in enumerate(values)} for name, values in names.items()},
-        scores=scores,
-        by_node=np.argsort(codes["node"], kind="stable"),
+        plain=plain,
+        first=first,
+        ranking=ranking,
+        falling={h: -plain.numbers["score"][ranked] for h, ranked in ranking.items()},
+        by_node=by_node,
+        on_node=np.searchsorted(nodes.codes[by_node], numbers),
     )
 
 
-def _ranking(
-    horizons: npt.NDArray[np.int32], scores: npt.NDArray[np.float64]
-) -> dict[int, npt.NDArray[np.int64]]:
+def _names(column: pl.Series) -> list[str]:
+    """A column's texts; in pieces, because no request runs while Python's texts are made."""
+    places = range(0, len(column), _PIECE)
+    return [name for at in places for name in column.slice(at, _PIECE).to_list()]
+
+
+def _ranking(horizons: npt.NDArray[np.int32], scores: npt.NDArray[np.float64]) -> dict[int, Rows]:
     """Rows sorted by entity stay so among equal scores."""
     found = {}
     for horizon_h in np.unique(horizons):
@@ -289,15 +291,6 @@ def _ranking(
         # nan sorts last, which is where unknown belongs.
         found[int(horizon_h)] = rows[np.argsort(-scores[rows], kind="stable")]
     return found
-
-
-def _sorted_names(values: pl.Series) -> list[str]:
-    return values.drop_nulls().unique().sort().to_list()
-
-
-def _codes(values: pl.Series, names: list[str]) -> Codes:
-    coded = values.cast(pl.Enum(names), strict=False).to_physical()
-    return coded.cast(pl.Int32).fill_null(NO_CODE).to_numpy().copy()
 
 
 def silent_nodes(gpus: pl.DataFrame) -> tuple[str, ...]:
@@ -318,10 +311,14 @@ def _unknown(gpus: pl.DataFrame, horizon_h: int) -> dict[str, int]:
 
 def racks_of(settings: Settings, *, at: datetime) -> tuple[dict[str, str], str]:
     """Rack of each node at a moment; and why there is none, empty where there are some."""
+    store = TableStore(settings.store_root)
     try:
-        topology = TableStore(settings.store_root).read(CORE_TOPOLOGY)
-    except ForewarnError:
-        return {}, "no topology is stored: core/topology"
+        if not store.has(CORE_TOPOLOGY):
+            return {}, "no topology is stored: core/topology"
+        topology = store.read(CORE_TOPOLOGY)
+    except (ForewarnError, OSError, PolarsError) as error:
+        _LOG.error("core/topology: %s", error)
+        return {}, "the topology cannot be read: core/topology"
     here = topology.filter(
         pl.col("level") == settings.rack_level,
         pl.col("valid_from").is_null() | (pl.col("valid_from") <= at),

@@ -3,9 +3,11 @@
 Roles and tokens are in `access`. Written as plain ASGI: it runs before anything is parsed.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final
+from urllib.parse import quote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -14,6 +16,7 @@ from pipelines.api.answers import PROBLEM, problem_bytes
 from pipelines.api.rate_limit import RateLimit, network_of
 
 MOST_BODY: Final = 16_384
+MOST_BODY_S: Final = 10.0
 MOST_QUERY: Final = 4_096
 MOST_PATH: Final = 2_048
 API: Final = "/api/"
@@ -73,7 +76,7 @@ class Gate:
             await _refuse(send, refused)
             return
         scope.setdefault("state", {})[CALLER] = caller
-        await self._app(scope, _limited(receive), send)
+        await self._app(scope, _limited(receive, MOST_BODY_S), send)
 
     def _check_form(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         hosts = self._access.hosts
@@ -124,7 +127,9 @@ class Gate:
             return
         login = self._access.login_path
         if login is not None and not path.startswith(API) and scope["method"] in ("GET", "HEAD"):
-            raise _RefusedError(303, "log in first", {b"location": login.encode()})
+            here = quote(path) + ("?" + scope["query_string"].decode("latin-1")).rstrip("?")
+            location = f"{login}?next={quote(here, safe='')}"
+            raise _RefusedError(303, "log in first", {b"location": location.encode()})
         if any(name in headers for name in PROXY_HEADERS):
             raise _RefusedError(401, f"through a proxy, {_AUTHENTICATE}", _AGAIN)
         raise _RefusedError(401, _AUTHENTICATE, _AGAIN)
@@ -153,18 +158,21 @@ def _host_of(header: bytes) -> str:
     return text.partition(":")[0]
 
 
-def _limited(receive: Receive) -> Receive:
-    """Ends a body that is longer than it said it would be."""
-    seen = 0
+def _limited(receive: Receive, seconds: float) -> Receive:
+    """Ends a body that is longer than it said it would be, or that takes for ever."""
+    seen, is_whole, ends_at = 0, False, asyncio.get_running_loop().time() + seconds
 
     async def limited() -> Message:
-        nonlocal seen
-        message = await receive()
+        nonlocal seen, is_whole
+        try:
+            async with asyncio.timeout_at(None if is_whole else ends_at):
+                message = await receive()
+        except TimeoutError:
+            message = {"type": "http.disconnect"}
         seen += len(message.get("body", b""))
-        if seen > MOST_BODY:
-            # As if the client had gone: what was read is thrown away with it.
-            return {"type": "http.disconnect"}
-        return message
+        is_whole = not message.get("more_body", False)
+        # As if the client had gone: what was read is thrown away with it.
+        return message if seen <= MOST_BODY else {"type": "http.disconnect"}
 
     return limited
 

@@ -120,8 +120,7 @@ class HookDesk:
     def _boot(self, wish: Wish) -> tuple[str | None, str]:
         """The boot that a wish is about: the hook refuses it if the node has another by then."""
         if wish.what == "approve":
-            body = self._decision(wish).body
-            return body["boot_id"], "decision"
+            return self._decision(wish).body["boot_id"], "decision"
         if wish.what == "undrain":
             standing = self.ledger.standing(self.now())
             held = None if standing is None else standing.view.held.get(wish.node)
@@ -145,4 +144,11 @@ class HookDesk:
         )
         if not found:
             raise ApiError(409, f"the ledger has no such decision for this node. {_NOTHING}")
+        newest = self.ledger.entries(
+            kinds=("decision",), node=wish.node, actuator=found[0].actuator, limit=1
+        )
+        if newest[0].decision_id != wish.decision_id:
+            raise ApiError(409, f"a newer decision about this node was made. {_NOTHING}")
+        if self.now() >= datetime.fromisoformat(found[0].body["expires_at"]):
+            raise ApiError(409, f"the scores of this decision have expired. {_NOTHING}")
         return found[0]

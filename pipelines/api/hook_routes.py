@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from pipelines.api.answers import ApiError, json_answer
+from pipelines.api.answers import json_answer
 from pipelines.api.asked import (
     NO_QUERY,
     AskedDecisions,
@@ -181,13 +181,3 @@ def standing_values(sources: Sources, actuator: str | None) -> dict[str, Any]:
         "waiting": waiting[:MOST_LISTED],
         "n_open_intents": len(view.open_intents),
     }
-
-
-def require_operator(request: Request) -> None:
-    """Refuses a caller who is no operator.
-
-    Raises:
-        ApiError: It is none.
-    """
-    if not getattr(request.state, CALLER).is_operator:
-        raise ApiError(403, "this needs a token of the role operator")

@@ -58,8 +58,13 @@ class LedgerReader:
         self._would_hold = timedelta(hours=settings.horizons_h[0])
         name = _SQLITE if self._variable is None else _POSTGRES
         self._table = sa.table(name, *(sa.column(one) for one in _COLUMNS))
-        dialect = "sqlite://" if self._variable is None else "postgresql+psycopg://"
-        pool = {"poolclass": sa.pool.QueuePool, "pool_size": 2, "pool_timeout": 10}
+        # A file is opened for each reading: a connection that is kept would go on reading the old
+        # one after a backup was put in its place.
+        dialect = "sqlite://"
+        pool: dict[str, Any] = {"poolclass": sa.pool.NullPool}
+        if self._variable is not None:
+            dialect = "postgresql+psycopg://"
+            pool = {"pool_size": 2, "max_overflow": 2, "pool_timeout": 10, "pool_pre_ping": True}
         self._engine = sa.create_engine(dialect, creator=self._connect, **pool)
         self._lock = threading.Lock()
         self._state: list[Entry] = []
@@ -83,6 +88,7 @@ class LedgerReader:
         kinds: Sequence[str] = KINDS,
         node: str | None = None,
         decision_id: str | None = None,
+        actuator: str | None = None,
         before: int | None = None,
         limit: int = 100,
     ) -> tuple[Entry, ...]:
@@ -92,6 +98,7 @@ class LedgerReader:
             kinds: Only these kinds.
             node: Only about this node.
             decision_id: Only about this decision.
+            actuator: Only of this actuator.
             before: Only those before this place.
             limit: How many at most.
 
@@ -101,8 +108,9 @@ class LedgerReader:
         columns = self._table.c
         query = sa.select(self._table).order_by(columns.seq.desc()).limit(limit)
         query = query.where(columns.kind.in_(kinds))
-        for column, value in ((columns.node, node), (columns.decision_id, decision_id)):
-            query = query if value is None else query.where(column == value)
+        given = {"node": node, "decision_id": decision_id, "actuator": actuator}
+        for name, value in given.items():
+            query = query if value is None else query.where(columns[name] == value)
         query = query if before is None else query.where(columns.seq < before)
         return self._read(query)
 
@@ -120,7 +128,7 @@ class LedgerReader:
         if not newest:
             return None
         name = actuator or newest[0].actuator
-        state = self._state_until(newest[0].seq)
+        state = self._state_now()
         view = view_of(state, actuator=name, now=now, would_hold=self._would_hold)
         waiting = tuple(
             one
@@ -131,16 +139,17 @@ class LedgerReader:
         )
         return Standing(name, newest[0].seq, view, waiting)
 
-    def _state_until(self, seq: int) -> list[Entry]:
+    def _state_now(self) -> list[Entry]:
         """Entries that say how things stand; only those since the last time are read."""
+        columns = self._table.c
+        query = sa.select(self._table).order_by(columns.seq).where(columns.kind.in_(STATE_KINDS))
         with self._lock:
-            last = self._state[-1].seq if self._state else 0
-            if seq < last:  # another ledger in its place
-                self._state, last = [], 0
-            columns = self._table.c
-            query = sa.select(self._table).order_by(columns.seq)
-            query = query.where(columns.seq > last, columns.kind.in_(STATE_KINDS))
-            self._state += self._read(query)
+            last = self._state[-1:]
+            found = self._read(query.where(columns.seq >= last[0].seq) if last else query)
+            if list(found[:1]) == last:
+                self._state += found[len(last) :]
+            else:  # another ledger in its place
+                self._state = list(self._read(query))
             return list(self._state)
 
     def _read(self, query: sa.Select[Any]) -> tuple[Entry, ...]:

@@ -4,17 +4,14 @@ The tick they are of is in `fleet_view`; routes are in `score_routes`.
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
-import polars as pl
 
-from features.vocabulary import FAULT_TYPES
 from pipelines.api.answers import ApiError
-from pipelines.api.fleet_view import NO_CODE, Kind, ScoreTable, Snapshot
+from pipelines.api.fleet_view import Kind, ScoreTable, Snapshot
+from pipelines.api.score_rows import Rows
 
 MOST_ROWS: Final = 1000
 USUAL_ROWS: Final = 100
@@ -23,11 +20,6 @@ MOST_GPUS: Final = 256
 
 CURSOR: Final = r"[0-9a-f]{32}\.[a-z0-9-]{1,16}\.[0-9]{1,10}"
 """Form of a cursor: tag of the tick, list, place in it."""
-_COLUMNS: Final = (
-    "entity_id", "node", "rack", "horizon_h", "score", "status", "status_reason", "cause",
-    "fault_type", "fault_probability", "fault_probabilities", "reasons", "missing_share",
-    "model_version",
-)  # fmt: skip
 BEGIN_AGAIN: Final = "another tick was published since; begin again with the first page"
 
 
@@ -78,43 +70,40 @@ def score_page(snapshot: Snapshot, wanted: Wanted, *, usual_h: int) -> dict[str,
     if horizon_h not in table.ranking:
         scored = ", ".join(map(str, sorted(table.ranking))) or "none"
         raise ApiError(404, f"no {wanted.kind} is scored for {horizon_h} h; scored are: {scored}")
-    ranked = table.ranking[horizon_h]
     what = f"{wanted.kind}-{horizon_h}h"
-    chosen = _chosen(table, ranked, wanted)
+    chosen = _chosen(table, wanted, horizon_h=horizon_h)
     page, after = _page(snapshot, chosen, what=what, after=wanted.after, limit=wanted.limit)
     return {
         "kind": wanted.kind,
         "horizon_h": horizon_h,
         "n_total": len(chosen),
         "after": after,
-        "rows": plain_rows(table.frame[ranked[page]]),
+        "rows": table.plain.rows(table.ranking[horizon_h][page]),
     }
 
 
-def _chosen(
-    table: ScoreTable, ranked: npt.NDArray[np.int64], wanted: Wanted
-) -> npt.NDArray[np.int64]:
+def _chosen(table: ScoreTable, wanted: Wanted, *, horizon_h: int) -> Rows:
     """Places in the ranking that pass every filter, in order."""
+    ranked = table.ranking[horizon_h]
+    if wanted.min_score is not None:
+        n_high = np.searchsorted(table.falling[horizon_h], -wanted.min_score, side="right")
+        ranked = ranked[: int(n_high)]
     keeps = np.ones(len(ranked), dtype=bool)
     for name in ("node", "rack", "status", "fault_type"):
         value = getattr(wanted, name)
         if value is not None:
-            # A value that no row has has no code; the code of null would find all that have none.
-            code = table.names[name].get(value, NO_CODE - 1)
-            keeps &= table.codes[name][ranked] == code
-    if wanted.min_score is not None:
-        keeps &= table.scores[ranked] >= wanted.min_score
+            keeps &= table.plain.texts[name].has(value)[ranked]
     return np.flatnonzero(keeps)
 
 
 def _page(
     snapshot: Snapshot,
-    places: npt.NDArray[np.int64],
+    places: Rows,
     *,
     what: str,
     after: str | None,
     limit: int,
-) -> tuple[npt.NDArray[np.int64], str | None]:
+) -> tuple[Rows, str | None]:
     """The places of a page, and the cursor of the next.
 
     Args:
@@ -141,43 +130,24 @@ def _page(
     return page, f"{snapshot.etag}.{what}.{int(page[-1]) + 1}"
 
 
-def plain_rows(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """Rows of a `ScoreTable` as plain values, as `shapes.Score` says.
-
-    Args:
-        frame: Few rows; each takes some microseconds.
-    """
-    names = [name for name in _COLUMNS if name in frame.columns]
-    rows = [dict(zip(names, row, strict=True)) for row in frame.select(names).iter_rows()]
-    for row in rows:
-        shares = row["fault_probabilities"]
-        row["fault_probabilities"] = None if shares is None else by_type(shares)
-    return rows
-
-
-def by_type(shares: Iterable[float]) -> dict[str, float]:
-    """Shares by fault type, without those that round to nothing."""
-    named = zip(FAULT_TYPES, shares, strict=True)
-    return {name: round(share, 4) for name, share in named if share >= 0.00005}
-
-
 def node_detail(snapshot: Snapshot, node: str) -> dict[str, Any]:
     """A node with its scores and those of its GPUs.
 
     Raises:
         ApiError: The tick does not have it.
     """
-    scores, gpus = snapshot.node_rows(node), snapshot.gpus_of(node)
-    if scores.is_empty() and gpus.is_empty():
+    scores = snapshot.nodes.plain.rows(snapshot.nodes.rows_of(node))
+    gpus = snapshot.gpus.plain.rows(snapshot.gpus.rows_on(node))
+    if not scores and not gpus:
         raise ApiError(404, "the newest tick has no node of this name")
     grouped: dict[str, list[dict[str, Any]]] = {}
-    for row in plain_rows(gpus):
+    for row in gpus:
         grouped.setdefault(row["entity_id"], []).append(row)
     shown = list(grouped.items())[:MOST_GPUS]
     return {
         "node": node,
         **rack_of(snapshot, node),
-        "scores": plain_rows(scores),
+        "scores": scores,
         "n_gpus": len(grouped),
         "gpus": [{"gpu_uuid": name, "scores": rows} for name, rows in shown],
     }
@@ -189,7 +159,7 @@ def gpu_detail(snapshot: Snapshot, gpu_uuid: str) -> dict[str, Any]:
     Raises:
         ApiError: The tick does not have it.
     """
-    rows = plain_rows(snapshot.gpu_rows(gpu_uuid))
+    rows = snapshot.gpus.plain.rows(snapshot.gpus.rows_of(gpu_uuid))
     if not rows:
         raise ApiError(404, "the newest tick has no GPU of this name")
     node = rows[0]["node"]
@@ -213,12 +183,16 @@ def node_page(
     table = snapshot.nodes
     places = np.arange(len(table.ids), dtype=np.int64)
     if rack is not None:
-        code = table.names["rack"].get(rack, NO_CODE - 1)
-        places = np.flatnonzero(table.codes["rack"][table.first[:-1]] == code)
+        places = np.flatnonzero(table.plain.texts["rack"].has(rack)[table.first[:-1]])
     page, cursor = _page(snapshot, places, what="nodes", after=after, limit=limit)
+    nodes = [table.ids[place] for place in page.tolist()]
     rows = [
-        {"node": node, **rack_of(snapshot, node), "scores": plain_rows(snapshot.node_rows(node))}
-        for node in table.ids[page].to_list()
+        {
+            "node": node,
+            **rack_of(snapshot, node),
+            "scores": table.plain.rows(table.rows_of(node)),
+        }
+        for node in nodes
     ]
     return {"n_total": len(places), "after": cursor, "rows": rows}
 

@@ -3,7 +3,9 @@
 What it serves is in `application`; the board runs the same server with its pages mounted.
 """
 
+import sys
 from collections.abc import Callable
+from typing import Final
 
 import uvicorn
 from fastapi import FastAPI
@@ -12,6 +14,8 @@ from pipelines.api.access import Access, open_access
 from pipelines.api.application import build_application
 from pipelines.api.sources import open_sources
 from pipelines.settings import Settings
+
+_TURN_S: Final = 0.0005
 
 
 def serve_api(settings: Settings, *, listen: str | None, say: Callable[[str], None]) -> None:
@@ -39,6 +43,8 @@ def run(app: FastAPI, access: Access) -> None:
         app: The application.
         access: Where to listen.
     """
+    # While a new tick is read beside, a request gets its turn after 0.5 ms rather than 5.
+    sys.setswitchinterval(_TURN_S)
     uvicorn.run(
         app,
         host=access.address.host,
@@ -46,6 +52,8 @@ def run(app: FastAPI, access: Access) -> None:
         log_level="warning",
         access_log=False,
         server_header=False,
+        # The other parser that may be installed has no limit for what stands before a body.
+        http="h11",
         # The gate judges by the real peer: a forged X-Forwarded-For must not make one near.
         proxy_headers=False,
         timeout_keep_alive=30,

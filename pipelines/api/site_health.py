@@ -60,7 +60,7 @@ class SiteHealth:
         Args:
             now: The present.
         """
-        snapshot = self._fleet.current()
+        snapshot, problem = self._fleet.current(), self._fleet.problem
         with self._lock:
             if self._clock() - self._kept_at >= KEPT_S:
                 self._kept = {
@@ -73,18 +73,16 @@ class SiteHealth:
         return {
             "site": self._settings.site,
             "at": now,
-            "problems": self.problems(now),
+            "problems": self._problems(snapshot, problem, now),
             "scores": None if snapshot is None else scores_health(snapshot, now),
             "tables": tables,
             "sources": kept["sources"],
             "scorer": _scorer(read_status(self._settings.scores_dir)),
         }
 
-    def problems(self, now: datetime) -> list[str]:
+    def _problems(self, snapshot: Snapshot | None, problem: str, now: datetime) -> list[str]:
         """What is wrong with the published scores, in words."""
-        snapshot, found = self._fleet.current(), []
-        if self._fleet.problem:
-            found.append(self._fleet.problem)
+        found = [problem] if problem else []
         if snapshot is None:
             return [*found, "no scores are published"]
         if snapshot.is_expired(now):

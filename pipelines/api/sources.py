@@ -48,8 +48,8 @@ class Sources:
 
     def usual_horizon_h(self, snapshot: Snapshot) -> int:
         """The first horizon of the installation that the tick has; the hook acts on it."""
-        scored = snapshot.horizons_h
-        return next((h for h in self.settings.horizons_h if h in scored), scored[0])
+        ours, scored = self.settings.horizons_h, snapshot.horizons_h
+        return next((h for h in ours if h in scored), (*scored, *ours)[0])
 
 
 def utc_now() -> datetime:

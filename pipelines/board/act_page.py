@@ -95,7 +95,7 @@ def _approve(
     return Plan(
         what="approve",
         node=node,
-        title=f"Approve for {node}: {ACTION_WORDS[decided.wanted].lower()}",
+        title=f"Approve for {node}: {ACTION_WORDS.get(decided.wanted, decided.wanted).lower()}",
         effect=(
             decided.sentence,
             f"It counts once, for this decision and boot, until {zone.text(decided.expires_at)}.",
@@ -168,18 +168,23 @@ def _undrain(
     )
 
 
-def wish_of(plan: Plan, *, confirm: str, hours: str, now: datetime) -> Wish:
+def wish_of(plan: Plan, *, confirm: str, seen: str, hours: str, now: datetime) -> Wish:
     """What is asked for, once a person has confirmed.
 
     Args:
-        plan: What they were shown.
+        plan: What it would be at present.
         confirm: The node's name as they typed it; not looked at where none is needed.
+        seen: For an approval: the decision that they were shown.
         hours: For a hold: for how long, one of `HOLDS`.
         now: The present.
 
     Raises:
-        ApiError: The time is none of those offered.
+        ApiError: The time is none of those offered, or another decision was made since.
     """
+    if plan.decision_id is not None and seen != plan.decision_id:
+        raise ApiError(
+            409, "Another decision was made since you looked. Nothing was asked for; look again."
+        )
     until = None
     if plan.what == "hold":
         if hours not in map(str, HOLDS):

@@ -14,7 +14,7 @@ from polars.exceptions import PolarsError
 from features.errors import ForewarnError
 from features.tables import CORE_COVERAGE, QUARANTINE, READS
 from pipelines.board.desk import Desk
-from pipelines.board.words import age
+from pipelines.board.words import ago
 from pipelines.report_words import percent, plain
 from pipelines.serving.score_reader import ticks
 from pipelines.serving.scorer_status import read_status
@@ -86,7 +86,7 @@ def data_values(desk: Desk, *, now: datetime) -> dict[str, Any]:
 
 def _table(one: dict[str, Any], now: datetime) -> dict[str, Any]:
     until = one["covered_until"]
-    return {**one, "age": "" if until is None else age(until, now)}
+    return {**one, "age": "" if until is None else ago(until, now)}
 
 
 def silent_since(store: TableStore) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ Which panels there are and what their bars say; drawing is in `pipelines.board.t
 """
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +28,7 @@ CHART_COLUMNS: Final = tuple(
     for metric in METRICS
     if metric.column in ALWAYS or (metric.kind == "counter" and metric.column != "energy_j")
 )
+_MICROSECOND: Final = timedelta(microseconds=1)
 _UNITS: Final = {"degC": "°C"}
 _MOST_COUNTERS: Final = 6
 _MOST_EVENT_ROWS: Final = 8
@@ -64,12 +65,14 @@ def entity_chart(
 def _score_panel(scores: pl.DataFrame, span: Span, threshold: float | None) -> Panel:
     within = scores.filter((pl.col("as_of") >= span.start) & (pl.col("as_of") <= span.end))
     pieces: list[Any] = []
-    # A change to unknown ends the line; time itself does not, as only changes are kept.
+    # A gap is where ticks are missing, which the median of all of them tells, not of one run.
+    usual = within["as_of"].diff().drop_nulls().median()
+    longest = int(3 * usual / _MICROSECOND) if isinstance(usual, timedelta) else 0
     run = within.with_columns(run=pl.col("score").is_null().rle_id())
     for _, part in run.group_by("run", maintain_order=True):
         at = part["as_of"].to_physical().to_numpy()
         values = part["score"].cast(pl.Float64).to_numpy().astype(np.float64)
-        pieces += stretches(at, values, n_bins=N_BINS, longest_step_us=2**62)
+        pieces += stretches(at, values, n_bins=N_BINS, longest_step_us=longest)
     line = Line(tuple(pieces), is_steps=True, sign="sc")
     level = None if threshold is None else (threshold, f"alert from {percent(threshold)}")
     return Panel(

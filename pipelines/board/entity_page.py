@@ -18,9 +18,10 @@ from pipelines.board.fleet_page import next_step
 from pipelines.board.history import score_line
 from pipelines.board.hook_view import HookView
 from pipelines.board.stored import Told, told_of_gpu, told_of_node
-from pipelines.board.words import KIND_WORDS, told
+from pipelines.board.words import KIND_WORDS, STATUS_WORDS, scores_age, told
 from pipelines.board.zone import Zone
 from pipelines.report_words import fault_words, hours, percent, plain
+from pipelines.serving.score_database import Tick
 from pipelines.serving.score_reader import EntityKind, alerts, outcomes
 from pipelines.store import Span
 
@@ -68,7 +69,8 @@ def entity_values(
         node = stored.stays["node"][-1]
     line = _line(desk, kind, name, horizon_h=horizon_h, span=span, problems=problems)
     hook = desk.hook(now)
-    policy = None if snapshot is None else snapshot.tick.policies.get(horizon_h)
+    tick = None if snapshot is None else snapshot.tick
+    policy = None if tick is None else tick.policies.get(horizon_h)
     threshold = policy.threshold if policy is not None and kind == "node" else None
     chart = None
     if stored is not None:
@@ -79,7 +81,7 @@ def entity_values(
         "node": node,
         "rack": None if snapshot is None or node is None else snapshot.racks.get(node),
         "snapshot": snapshot,
-        "is_valid": snapshot is not None and not snapshot.is_expired(now),
+        "warning": "" if tick is None else scores_age(tick.as_of, tick.expires_at, now)[2],
         "scores": [_score(row) for row in rows.iter_rows(named=True)],
         "horizon_h": horizon_h,
         "span_name": span_name,
@@ -88,7 +90,8 @@ def entity_values(
         "tables": None if stored is None else _tables(stored),
         "line": _summary(line),
         "problems": problems,
-        **_hook_values(desk, hook, node if kind == "node" else None, snapshot, zone, now),
+        **_hook_values(desk, hook, node if kind == "node" else None, tick, zone, now),
+        **_records(desk, node if kind == "node" else None, problems),
         **_gpu_values(snapshot, name if kind == "node" else None, horizon_h),
     }
 
@@ -127,7 +130,7 @@ def _score(row: dict[str, Any]) -> dict[str, Any]:
     return {
         "horizon": hours(row["horizon_h"]),
         "probability": percent(row["score"]),
-        "status": row["status"],
+        "status": STATUS_WORDS.get(row["status"], row["status"]),
         "why": plain(row["status_reason"]) if row["status_reason"] else "",
         "fault": fault if fault is None or share is None else f"{fault} ({percent(share)})",
         "reasons": [plain(one) for one in row["reasons"] or ()],
@@ -179,27 +182,37 @@ def _hook_values(
     desk: Desk,
     hook: HookView,
     node: str | None,
-    snapshot: Snapshot | None,
+    tick: Tick | None,
     zone: Zone,
     now: datetime,
 ) -> dict[str, Any]:
     if node is None:
-        return {"next": None, "is_held": False, "entries": [], "alerts": [], "pending": ()}
-    tick = None if snapshot is None else snapshot.tick
+        return {"next": None, "is_held": False, "pending": ()}
     return {
         "next": next_step(node, hook, tick=tick, now=now),
         "is_held": node in hook.view.held,
-        "entries": _entries(desk, node),
-        "alerts": _alerts(desk, node),
         "pending": desk.asked.follow(hook.outcomes, now=now, zone=zone, node=node),
     }
 
 
+def _records(desk: Desk, node: str | None, problems: list[str]) -> dict[str, Any]:
+    """Ledger and past alerts of a node; what cannot be read is named, for it is not none."""
+    found: dict[str, Any] = {"entries": [], "alerts": []}
+    if node is None:
+        return found
+    for name, words, read in (
+        ("entries", "The hook's ledger", _entries),
+        ("alerts", "Past alerts", _alerts),
+    ):
+        try:
+            found[name] = read(desk, node)
+        except (ForewarnError, OSError) as error:
+            problems.append(f"{words} cannot be read: {error}")
+    return found
+
+
 def _entries(desk: Desk, node: str) -> list[dict[str, Any]]:
-    try:
-        found = desk.sources.ledger.entries(node=node, limit=_LEDGER_ROWS)
-    except (ForewarnError, OSError):
-        return []
+    found = desk.sources.ledger.entries(node=node, limit=_LEDGER_ROWS)
     return [
         {
             "at": one.recorded_at,
@@ -213,11 +226,8 @@ def _entries(desk: Desk, node: str) -> list[dict[str, Any]]:
 
 def _alerts(desk: Desk, node: str) -> list[dict[str, Any]]:
     """Past alerts with what became of them; an alert without outcome is still open."""
-    try:
-        raised = alerts(desk.sources.engine, node=node, limit=MOST_ROWS)
-        became = outcomes(desk.sources.engine, node=node, limit=MOST_ROWS)
-    except (ForewarnError, OSError):
-        return []
+    raised = alerts(desk.sources.engine, node=node, limit=MOST_ROWS)
+    became = outcomes(desk.sources.engine, node=node, limit=MOST_ROWS)
     keys = ["node", "as_of", "horizon_h", "model_version"]
     joined = raised.join(became.select(*keys, "outcome", "lead_h"), on=keys, how="left")
     return joined.sort("as_of", descending=True).to_dicts()

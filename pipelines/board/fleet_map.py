@@ -4,6 +4,7 @@ A frame in, tiles out; 25,000 nodes stay below 400 kB and 6,000 elements. What a
 said in words by `legend`.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -33,6 +34,8 @@ _FILLED: Final = {UNKNOWN: ' fill="url(#hatch)"'}
 _NO_RACK: Final = ""
 _COLUMNS: Final = 8
 _LONG_COLUMNS: Final = 40
+_WIDTH_PER_HEIGHT: Final = 3
+"""Of a group that would be a tall strip: a whole fleet in one rack, or in none."""
 _SIZES: Final = ((64, 28), (200, 20), (2_000, 13), (8_000, 8))
 _SMALLEST: Final = 6
 
@@ -125,13 +128,15 @@ def _tile(
     horizon_h: int,
     named: frozenset[str],
 ) -> RackTile:
-    width = min(len(rows), _COLUMNS if rack != _NO_RACK else _LONG_COLUMNS)
+    width = _width(len(rows), _COLUMNS if rack != _NO_RACK else _LONG_COLUMNS)
     height = -(-len(rows) // width)
     cells = [level_of(row["score"]) for row in rows]
-    body = [
-        f'<path class="{sign}"{_FILLED.get(sign, "")} d="{path}"/>'
-        for sign in sorted(set(cells))
-        if (path := _runs((i for i, cell in enumerate(cells) if cell == sign), width))
+    # The most frequent colour lies below all of them, whole: most cells then need no words.
+    common = max(sorted(set(cells)), key=cells.count)
+    body = [_painted(common, _runs(range(len(rows)), width))]
+    body += [
+        _painted(sign, _runs((i for i, cell in enumerate(cells) if cell == sign), width))
+        for sign in sorted({*cells} - {common})
     ]
     body.append(f'<rect width="{width}" height="{height}" fill="url(#gap)"/>')
     body += _marks(rows, width)
@@ -146,6 +151,17 @@ def _tile(
         f'aria-hidden="true">{"".join(body)}</svg>'
     )
     return RackTile(rack, _label(rack, rows, horizon_h), Markup(svg))  # noqa: S704 - escaped above
+
+
+def _width(n_nodes: int, usual: int) -> int:
+    """Cells side by side."""
+    if n_nodes <= usual * usual:
+        return min(n_nodes, usual)
+    return max(usual, math.isqrt(n_nodes * _WIDTH_PER_HEIGHT))
+
+
+def _painted(sign: str, path: str) -> str:
+    return f'<path class="{sign}"{_FILLED.get(sign, "")} d="{path}"/>'
 
 
 def _runs(places: Iterable[int], width: int) -> str:

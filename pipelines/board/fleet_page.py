@@ -128,7 +128,9 @@ def at_risk(fleet: pl.DataFrame) -> pl.DataFrame:
     return fleet.filter(pl.col("is_alert") | pl.col("is_planned"))
 
 
-def headline(fleet: pl.DataFrame, hook: HookView, *, as_of: datetime, is_valid: bool) -> str:
+def headline(
+    fleet: pl.DataFrame, hook: HookView, *, as_of: datetime, is_valid: bool, has_threshold: bool
+) -> str:
     """The page in one line, for whoever was woken.
 
     Args:
@@ -136,27 +138,53 @@ def headline(fleet: pl.DataFrame, hook: HookView, *, as_of: datetime, is_valid: 
         hook: How the hook stands.
         as_of: Moment of the scores.
         is_valid: Whether they may still be acted on.
+        has_threshold: Whether a score of this horizon can be an alert.
     """
     risky = int(fleet["is_alert"].sum())
-    words = [
-        f"{counted(risky, 'node')} above the alert threshold"
-        if risky
-        else "No node is above the alert threshold"
-    ]
+    words = ["No node is above the alert threshold"]
+    if risky:
+        words = [f"{counted(risky, 'node')} above the alert threshold"]
+    elif not has_threshold:
+        words = ["No alert threshold is set for this horizon, so nothing is an alert"]
     wants = [one for one in hook.of_tick(as_of) if wants_to_act(one)]
-    blocked = sum(bool(one.stops) for one in wants)
+    leave = sum(one.is_to_approve for one in wants)
+    blocked = sum(bool(one.stops) for one in wants) - leave
     if is_valid and wants:
-        acts = len(wants) - blocked
+        acts = len(wants) - blocked - leave
         words.append(f"the hook {'would act' if hook.is_dry_run else 'acts'} on {acts}")
         words += [f"guards stop it on {blocked}"] if blocked else []
+        waits = counted(leave, "node waits", "nodes wait")
+        words += [f"{waits} for a person's leave"] if leave else []
     unknown = fleet["score"].null_count()
     words += [f"{counted(unknown, 'node')} unknown"] if unknown else []
     return ("" if is_valid else "Last known: ") + "; ".join(words) + "."
 
 
+def title(fleet: pl.DataFrame, *, is_valid: bool, has_threshold: bool) -> str:
+    """What a browser's tab says; it never says 0 where nobody knows. Arguments as `headline`."""
+    risky, unknown = int(fleet["is_alert"].sum()), fleet["score"].null_count()
+    said = f"{risky:,} at risk" if has_threshold or risky else "no threshold"
+    if unknown:
+        said += f", {unknown:,} unknown"
+    return said if is_valid else f"Expired ({said})"
+
+
+def nobody(hook: HookView, *, is_valid: bool, has_threshold: bool) -> str:
+    """What an empty list of nodes at risk means; arguments as `headline`."""
+    if not has_threshold:
+        said = "No alert threshold is set for this horizon, so no node can be above it"
+    else:
+        said = f"No node {'is' if is_valid else 'was'} above its alert threshold"
+    if hook.problem:
+        return f"{said}; what the hook wants is unknown, for its ledger cannot be read."
+    wants = "wants to act on none" if is_valid else "acts on no expired score"
+    return f"{said}, and the hook {wants}."
+
+
 def wants_to_act(decided: Decided) -> bool:
     """Whether the policy wants more than to look."""
-    return HARM[decided.wanted] > HARM["watch"]
+    # A word that an older or newer hook used is taken for the worst, so that it is seen.
+    return HARM.get(decided.wanted, HARM["drain_now"]) > HARM["watch"]
 
 
 def next_step(node: str, hook: HookView, *, tick: Tick | None, now: datetime) -> NextStep:
@@ -174,6 +202,8 @@ def next_step(node: str, hook: HookView, *, tick: Tick | None, now: datetime) ->
         return NextStep(
             words=f"Left alone for another {until}, asked by {alone.actor}", decision=decided
         )
+    if hook.problem:
+        return NextStep(words="Unknown: the hook's ledger cannot be read")
     if tick is None or not is_in_time(tick, now):
         return NextStep(words="Nothing: these scores have expired", decision=decided)
     if decided is None:
@@ -183,7 +213,7 @@ def next_step(node: str, hook: HookView, *, tick: Tick | None, now: datetime) ->
 
 def _intended(decided: Decided, hook: HookView) -> NextStep:
     """What the hook intends by a decision on scores that still hold."""
-    wanted = ACTION_WORDS[decided.wanted]
+    wanted = ACTION_WORDS.get(decided.wanted, plain(decided.wanted))
     stops = tuple(f"{one.guard.replace('_', ' ')}: {one.reason}" for one in decided.stops)
     if not wants_to_act(decided):
         return NextStep(words=wanted, decision=decided)

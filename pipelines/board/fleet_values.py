@@ -23,7 +23,9 @@ from pipelines.board.fleet_page import (
     fleet_frame,
     headline,
     list_rows,
+    nobody,
     select,
+    title,
 )
 from pipelines.board.health import is_in_time, signals
 from pipelines.board.hook_view import HookView
@@ -31,6 +33,7 @@ from pipelines.board.page import pages
 from pipelines.board.words import scores_age
 from pipelines.board.zone import Zone
 from pipelines.report_words import fault_words, hours
+from pipelines.serving.score_database import Tick
 from pipelines.serving.scorer_status import read_status
 
 _MAP_KEPT_S: Final = 3600.0
@@ -67,7 +70,7 @@ def fleet_values(desk: Desk, *, wanted: Wanted, zone: Zone, now: datetime) -> di
         "trained_on": "" if tick is None else tick.trained_on,
     }
     if snapshot is None or not snapshot.horizons_h:
-        return {**values, "snapshot": None, "headline": "No scores yet.", "n_alerts": 0}
+        return {**values, "snapshot": None, "headline": "No scores yet.", "title": "No scores"}
     return {**values, **_scored(desk, snapshot, hook, wanted=wanted, now=now)}
 
 
@@ -86,8 +89,7 @@ def _scored(
     keep = "" if horizon_h == usual else f"&horizon={horizon_h}"
     return {
         **_map(desk, snapshot, fleet, horizon_h),
-        "headline": headline(fleet, hook, as_of=as_of, is_valid=is_valid),
-        "n_alerts": int(fleet["is_alert"].sum()),
+        **_said(snapshot.tick, fleet, hook, horizon_h=horizon_h, is_valid=is_valid),
         "n_nodes": fleet.height,
         "n_unknown": fleet["score"].null_count(),
         "n_risk": risky.height,
@@ -105,6 +107,18 @@ def _scored(
         "wanted": wanted,
         "keep": keep,
         "page_link": _page_link(wanted, horizon_h),
+    }
+
+
+def _said(
+    tick: Tick, fleet: pl.DataFrame, hook: HookView, *, horizon_h: int, is_valid: bool
+) -> dict[str, str]:
+    """The fleet in one line, in a tab's few words, and what it means that nobody is at risk."""
+    known = {"is_valid": is_valid, "has_threshold": horizon_h in tick.policies}
+    return {
+        "headline": headline(fleet, hook, as_of=tick.as_of, **known),
+        "title": title(fleet, **known),
+        "nobody": nobody(hook, **known),
     }
 
 

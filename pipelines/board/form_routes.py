@@ -4,6 +4,7 @@ A form must come from this board: by its origin, and past the login by the token
 Nothing is acted on; a request is signed and put into the hook's inbox.
 """
 
+import logging
 from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Final
@@ -11,6 +12,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import RedirectResponse, Response
+from starlette.requests import ClientDisconnect
 
 from pipelines.api.answers import ApiError
 from pipelines.board.act_page import TITLES, plan_of, values_of, wish_of
@@ -29,6 +31,7 @@ from pipelines.board.routes import guarded
 from pipelines.board.session import COOKIE, Session, is_own_form
 from pipelines.board.zone import zone_named
 
+_LOG: Final = logging.getLogger(__name__)
 _FORM: Final = "application/x-www-form-urlencoded"
 _YEAR_S: Final = 365 * 24 * 3600
 _WRONG: Final = "This token is not valid here."
@@ -43,7 +46,7 @@ async def _posted(request: Request) -> Mapping[str, str]:
     try:
         body = (await request.body()).decode("ascii")
         fields = parse_qsl(body, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
-    except ValueError:
+    except (ValueError, ClientDisconnect):
         return {}
     return dict(fields)
 
@@ -59,6 +62,7 @@ def form_router(desk: Desk) -> APIRouter:
     """
     router = APIRouter(include_in_schema=False)
     _add_login(router, desk)
+    _add_logout(router, desk)
     _add_zone(router, desk)
     _add_acts(router, desk)
     return router
@@ -82,6 +86,7 @@ def _add_login(router: APIRouter, desk: Desk) -> None:
             return _foreign(desk, request)
         caller = desk.access.caller_of(form.get("token", "").strip())
         if caller is None:
+            _LOG.warning("a login from %s was refused", request.client and request.client.host)
             return login_page(request, back=back, words=_WRONG, status=401)
         before = request.cookies.get(COOKIE)
         if before:
@@ -93,10 +98,13 @@ def _add_login(router: APIRouter, desk: Desk) -> None:
             max_age=int(desk.sessions.seconds),
             httponly=True,
             samesite="strict",
-            secure=request.url.scheme == "https",
+            # Behind a proxy that speaks TLS only the browser knows how the page came to it.
+            secure=request.headers.get("origin", request.url.scheme).startswith("https"),
         )
         return answer
 
+
+def _add_logout(router: APIRouter, desk: Desk) -> None:
     @router.post("/logout")
     def logout(request: Request, form: Posted) -> Response:
         """Ends a session."""
@@ -146,7 +154,11 @@ def _add_acts(router: APIRouter, desk: Desk) -> None:
             zone=frame.zone,
         )
         wish = wish_of(
-            plan, confirm=form.get("confirm", ""), hours=form.get("hours", ""), now=frame.now
+            plan,
+            confirm=form.get("confirm", ""),
+            seen=form.get("decision", ""),
+            hours=form.get("hours", ""),
+            now=frame.now,
         )
         desk.asked.add(desk.sources.desk.ask(wish, caller).request)
         return respond(desk, request, "asked.html.j2", {"plan": plan}, status=202, refresh_s=0)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from pipelines.board.hook_view import HookView
-from pipelines.board.words import age, scores_age
+from pipelines.board.words import ago, is_ahead, scores_age
 from pipelines.report_words import counted, percent
 from pipelines.serving.score_database import Tick
 from pipelines.serving.scorer_status import ScorerStatus
@@ -71,7 +71,7 @@ def signals(
     return (
         scores_signal(tick, problem=problem, now=now),
         _scorer_signal(scorer, tick, now=now),
-        _data_signal(tick, n_silent=n_silent),
+        _data_signal(tick, n_silent=n_silent, now=now),
         _hook_signal(hook, now=now),
     )
 
@@ -99,24 +99,35 @@ def _scorer_signal(scorer: ScorerStatus | None, tick: Tick | None, *, now: datet
     if scorer.last_error or problems:
         words = "; ".join([one for one in (scorer.last_error, *problems) if one])
         return Signal("Scorer", "attention", f"Its last attempt failed: {words}", "/data")
+    return Signal("Scorer", *_sign_of_life(scorer, now=now), "/data")
+
+
+def _sign_of_life(scorer: ScorerStatus, *, now: datetime) -> tuple[State, str]:
+    """How a scorer is that tells of no failure, by when it last wrote its status."""
     try:
         written = datetime.fromisoformat(scorer.updated_at)
     except ValueError:
-        return Signal("Scorer", "unknown", "Its status says no time.", "/data")
-    since = f"{age(written, now)} ago"
+        return "unknown", "Its status says no time."
+    if written.tzinfo is None:
+        return "unknown", "Its status says a time without a zone."
+    since = ago(written, now)
     if scorer.phase == "stopped":
-        return Signal("Scorer", "attention", f"It was stopped {since}.", "/data")
+        return "attention", f"It was stopped {since}."
+    if is_ahead(written, now):
+        return "attention", f"Its last sign is of {since}."
     if now - written > _SILENT_SCORER:
         words = f"It last gave a sign {since}, in phase {scorer.phase}: it may have died."
-        return Signal("Scorer", "attention", words, "/data")
-    words = f"Phase {scorer.phase}, last sign {since}."
-    return Signal("Scorer", "ok", f"{words} {scorer.why}".strip(), "/data")
+        return "attention", words
+    return "ok", f"Phase {scorer.phase}, last sign {since}. {scorer.why}".strip()
 
 
-def _data_signal(tick: Tick | None, *, n_silent: int) -> Signal:
+def _data_signal(tick: Tick | None, *, n_silent: int, now: datetime) -> Signal:
     if tick is None:
         return Signal("Data", "unknown", "Nothing was scored yet.", "/data")
     covered = f"{percent(tick.coverage)} of GPUs could be scored"
+    if not is_in_time(tick, now):
+        words = f"Nothing newer was scored. Last known: {covered}, {n_silent:,} nodes silent."
+        return Signal("Data", "unknown", words, "/data")
     if n_silent:
         words = f"{counted(n_silent, 'node')} silent: nothing comes from their exporter. {covered}."
         return Signal("Data", "attention", words, "/data")
@@ -131,7 +142,9 @@ def _hook_signal(hook: HookView, *, now: datetime) -> Signal:
     if hook.wrote_at is None:
         return Signal("Hook", "unknown", "It has written nothing yet.", "/audit")
     by = "a dry run: it touches nothing" if hook.is_dry_run else f"by {hook.actuator}"
-    words = f"It last wrote {age(hook.wrote_at, now)} ago ({by})."
+    words = f"It last wrote {ago(hook.wrote_at, now)} ({by})."
+    if is_ahead(hook.wrote_at, now):
+        return Signal("Hook", "attention", words, "/audit")
     if hook.asked:
         waits = counted(len(hook.asked), "question waits", "questions wait")
         return Signal("Hook", "attention", f"{waits} for a person. {words}", "/audit")

@@ -12,6 +12,7 @@ from typing import Final
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from pipelines.report_figure import TONES
+from pipelines.report_words import counted
 
 _SHARED: Final = "report.css.j2"
 
@@ -25,13 +26,15 @@ def environment() -> Environment:
     def load(name: str) -> str:
         return (shared if name == _SHARED else own).joinpath(name).read_text(encoding="utf-8")
 
-    return Environment(
+    made = Environment(
         loader=FunctionLoader(load),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["counted"] = counted
+    return made
 
 
 @cache

@@ -3,7 +3,6 @@
 The registry is read in `pipelines.api.model_view`, what a card says is in `models.card_sections`.
 """
 
-from datetime import datetime
 from typing import Any, Final
 
 import polars as pl
@@ -41,7 +40,6 @@ def models_values(desk: Desk, *, label: str) -> dict[str, Any]:
         "label": label,
         "sections": _sections(desk, label) if label and not problems else (),
         "problems": problems,
-        "trained_at": _trained(versions),
     }
 
 
@@ -64,8 +62,3 @@ def _drift(desk: Desk, problems: list[str]) -> dict[str, Any]:
         return {"text": "", "is_alarm": None}
     text, code = drift_in_words(found.sort("model_version", "week", pl.col("kind")))
     return {"text": text, "is_alarm": bool(code)}
-
-
-def _trained(versions: list[dict[str, Any]]) -> datetime | None:
-    """When the newest version was registered."""
-    return max((one["registered_at"] for one in versions), default=None)

@@ -77,6 +77,11 @@ class Frame:
     version: str
     links: tuple[tuple[str, str], ...] = LINKS
 
+    @property
+    def can_act(self) -> bool:
+        """Whether this login may ask the hook for something; others are shown no way to."""
+        return self.role == "operator"
+
 
 def session_of(desk: Desk, request: Request) -> Session | None:
     """The login of a request."""

@@ -10,13 +10,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from typing import Final
+
+from starlette.requests import cookie_parser
 
 from pipelines.api.access import Caller
 
 COOKIE: Final = "forewarn_session"
 MOST_SESSIONS: Final = 1000
+MOST_OF_ONE: Final = 20
+"""Logins of one token: whoever begins more ends their own oldest, and nobody else's."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,9 @@ class Sessions:
         session = Session(caller, secrets.token_urlsafe(32), self._clock() + self.seconds)
         with self._lock:
             self._forget_ended()
+            own = [d for d, one in self._by_digest.items() if one.caller == caller]
+            for digest in own[: max(0, len(own) + 1 - MOST_OF_ONE)]:
+                del self._by_digest[digest]
             while len(self._by_digest) >= MOST_SESSIONS:
                 self._by_digest.pop(next(iter(self._by_digest)))
             self._by_digest[_digest(value)] = session
@@ -78,7 +84,9 @@ class Sessions:
 
     def caller_of(self, headers: Mapping[bytes, bytes]) -> Caller | None:
         """Who asks, by the headers of a request."""
-        found = self.find(cookie_of(headers.get(b"cookie", b"").decode("latin-1"), COOKIE))
+        # As requests read it: a cookie of a neighbour that is none must not end our login.
+        cookies = cookie_parser(headers.get(b"cookie", b"").decode("latin-1"))
+        found = self.find(cookies.get(COOKIE))
         return None if found is None else found.caller
 
     def _forget_ended(self) -> None:
@@ -92,15 +100,6 @@ def is_own_form(session: Session | None, given: str) -> bool:
     return session is not None and hmac.compare_digest(
         session.csrf.encode(), given.encode("utf-8", "surrogateescape")
     )
-
-
-def cookie_of(header: str, name: str) -> str | None:
-    """A cookie's value out of a Cookie header; None: it is not there."""
-    try:
-        found = SimpleCookie(header).get(name)
-    except CookieError:
-        return None
-    return None if found is None else found.value
 
 
 def _digest(value: str) -> bytes:

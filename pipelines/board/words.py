@@ -38,6 +38,7 @@ KIND_WORDS: Final[Mapping[str, str]] = {
     "request": "a person's request",
     "checked": "checked",
 }
+_CLOCKS_DIFFER: Final = timedelta(minutes=5)
 _DIGITS: Final = re.compile(r"(\d+)")
 
 
@@ -53,6 +54,21 @@ def age(since: datetime, now: datetime) -> str:
     return hours(abs(passed) / timedelta(hours=1))
 
 
+def ago(since: datetime, now: datetime) -> str:
+    """How long ago, or, where a clock is wrong, that it is yet to come.
+
+    >>> ago(datetime(2026, 1, 1, 3), datetime(2026, 1, 1, 0)).replace(chr(160), " ")
+    '3 h from now (a clock is wrong)'
+    """
+    passed = age(since, now)
+    return f"{passed} from now (a clock is wrong)" if is_ahead(since, now) else f"{passed} ago"
+
+
+def is_ahead(at: datetime, now: datetime) -> bool:
+    """Whether a record is of a moment to come by more than clocks usually differ."""
+    return at > now + _CLOCKS_DIFFER
+
+
 def scores_age(as_of: datetime, expires_at: datetime, now: datetime) -> tuple[bool, str, str]:
     """Whether scores may still be acted on, their age in short, and what that means.
 
@@ -61,7 +77,7 @@ def scores_age(as_of: datetime, expires_at: datetime, now: datetime) -> tuple[bo
         expires_at: From then on they say nothing about the present.
         now: The present.
     """
-    if as_of > now + timedelta(minutes=5):
+    if is_ahead(as_of, now):
         ahead = age(as_of, now)
         words = f"Scores are of a moment {ahead} from now: a clock is wrong. Do not trust them."
         return False, f"Of a moment {ahead} from now: a clock is wrong.", words

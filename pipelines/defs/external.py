@@ -6,8 +6,9 @@ Optional: `serving.report_to_dagster`. Scoring is in `pipelines.serving`.
 from collections.abc import Callable
 
 import dagster as dg
+from sqlalchemy.exc import SQLAlchemyError
 
-from features.errors import SettingsError
+from features.errors import SettingsError, SourceError
 from pipelines.flow import TICK
 from pipelines.serving.scorer import TickReport
 from pipelines.settings import Settings
@@ -19,6 +20,9 @@ def reporter(settings: Settings) -> Callable[[TickReport], None]:
     Args:
         settings: The installation.
 
+    Returns:
+        The function; it raises SourceError where the instance cannot be told.
+
     Raises:
         SettingsError: Its data partitions are days: an hour is no whole one.
     """
@@ -27,14 +31,18 @@ def reporter(settings: Settings) -> Callable[[TickReport], None]:
 
     def report(made: TickReport) -> None:
         partition = (made.as_of - TICK).strftime("%Y-%m-%d-%H:%M")
-        with dg.DagsterInstance.get() as instance:
-            for name, rows in (("gpu_scores", made.n_gpus), ("node_scores", made.n_nodes)):
-                instance.report_runless_asset_event(
-                    dg.AssetMaterialization(
-                        asset_key=["scores", name],
-                        partition=partition,
-                        metadata={"entities": rows, "by": "forewarn score"},
+        try:
+            with dg.DagsterInstance.get() as instance:
+                for name, rows in (("gpu_scores", made.n_gpus), ("node_scores", made.n_nodes)):
+                    instance.report_runless_asset_event(
+                        dg.AssetMaterialization(
+                            asset_key=["scores", name],
+                            partition=partition,
+                            metadata={"entities": rows, "by": "forewarn score"},
+                        )
                     )
-                )
+        except (dg.DagsterError, SQLAlchemyError) as error:
+            said = str(error).splitlines()[0][:200]
+            raise SourceError(f"Dagster was not told of the tick: {said}") from error
 
     return report

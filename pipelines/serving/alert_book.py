@@ -6,7 +6,8 @@ Which scores become alerts is decided in `models.warnings`; who is told, and how
 An alert is raised by the policy that was published with the scores. It stays open while the node's
 score is at or above the threshold, and while the score is unknown: silence is no good news. It is
 closed when the score was known and below for `k` ticks, when lead and horizon have passed since it
-was last above, or when the horizon has no policy any more.
+was last above, or when the horizon has no policy any more. Within the policy's cooldown no other is
+raised: a node that is above again opens the one that was closed.
 """
 
 import hashlib
@@ -33,6 +34,8 @@ _RAISED_SCHEMA: Final = pl.Schema(
         ("model_version", pl.String()),
     ]
 )
+_KEEP_CLOSED: Final = timedelta(hours=6)
+"""How long a closed alert is told to be over, also once Alertmanager has taken it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +71,11 @@ class Alert:
     why_closed: str = ""
 
     @property
+    def place(self) -> tuple[str, int]:
+        """Node and horizon: of these there is one open alert at most."""
+        return self.node, self.horizon_h
+
+    @property
     def key(self) -> str:
         """Names the alert, the same in every message about it."""
         text = f"{self.node}\0{self.horizon_h}\0{self.as_of.isoformat()}"
@@ -94,7 +102,7 @@ class Alert:
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something that is to be told to the webhook once.
+    """Something that is to be told to the webhook once; an alert may fire and be over in turn.
 
     Attributes:
         kind: fired or resolved.
@@ -102,6 +110,7 @@ class Event:
         at: When it happened.
         attempts: Tries so far.
         next_try: Not before then.
+        is_held_for_all: Whether what it met with would be met by other nodes' events, too.
     """
 
     kind: str
@@ -109,11 +118,12 @@ class Event:
     at: datetime
     attempts: int = 0
     next_try: datetime | None = None
+    is_held_for_all: bool = True
 
     @property
     def key(self) -> str:
         """Idempotency key."""
-        return f"{self.alert.key}-{self.kind}"
+        return f"{self.alert.key}-{self.kind}-{self.at:%Y%m%dT%H%M}"
 
     def to_dict(self) -> dict[str, Any]:
         """The event as plain values."""
@@ -123,6 +133,7 @@ class Event:
             "at": self.at.isoformat(),
             "attempts": self.attempts,
             "next_try": self.next_try and self.next_try.isoformat(),
+            "is_held_for_all": self.is_held_for_all,
         }
 
     @classmethod
@@ -135,6 +146,7 @@ class Event:
             at=datetime.fromisoformat(values["at"]),
             attempts=values["attempts"],
             next_try=datetime.fromisoformat(next_try) if next_try else None,
+            is_held_for_all=values.get("is_held_for_all", True),
         )
 
 
@@ -149,6 +161,7 @@ class AlertBook:
         raised: `node`, `horizon_h`, `as_of` of alerts raised within the longest cooldown.
         outbox: Events that the webhook has not taken.
         unstored: Alerts that the score database has not taken.
+        told_at: The newest tick whose alerts Alertmanager has taken.
     """
 
     as_of: datetime | None = None
@@ -157,6 +170,7 @@ class AlertBook:
     raised: tuple[tuple[str, int, datetime], ...] = ()
     outbox: tuple[Event, ...] = ()
     unstored: tuple[Alert, ...] = ()
+    told_at: datetime | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The book as plain values."""
@@ -168,11 +182,13 @@ class AlertBook:
             "raised": [(node, h, at.isoformat()) for node, h, at in self.raised],
             "outbox": [one.to_dict() for one in self.outbox],
             "unstored": [one.to_dict() for one in self.unstored],
+            "told_at": self.told_at and self.told_at.isoformat(),
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "AlertBook":
         """The book from what `to_dict` gave, or JSON of it."""
+        told_at = values.get("told_at")
         return cls(
             as_of=datetime.fromisoformat(values["as_of"]) if values["as_of"] else None,
             open=tuple(Alert.from_dict(one) for one in values["open"]),
@@ -180,6 +196,7 @@ class AlertBook:
             raised=tuple((n, h, datetime.fromisoformat(at)) for n, h, at in values["raised"]),
             outbox=tuple(Event.from_dict(one) for one in values["outbox"]),
             unstored=tuple(Alert.from_dict(one) for one in values["unstored"]),
+            told_at=datetime.fromisoformat(told_at) if told_at else None,
         )
 
 
@@ -190,8 +207,8 @@ def advance(
     *,
     earlier: pl.DataFrame,
     lead: timedelta,
-    keep_closed: timedelta = timedelta(hours=6),
     has_webhook: bool = False,
+    has_alertmanager: bool = False,
 ) -> AlertBook:
     """The book after one more tick; a tick that it knows changes nothing.
 
@@ -201,44 +218,62 @@ def advance(
         scores: Its scores/node_scores.
         earlier: Node scores of earlier ticks, at least the last `k` of each policy.
         lead: Minimum lead L.
-        keep_closed: How long a closed alert is still told to be over.
         has_webhook: Whether events are to be told.
+        has_alertmanager: Whether a closed alert must be kept until Alertmanager was told of it.
 
     Returns:
         The new book.
     """
     if book.as_of is not None and tick.as_of <= book.as_of:
         return book
-    raised = [
-        one
+    found = [
+        _raised(book, tick, scores, earlier, horizon_h, policy, lead=lead)
         for horizon_h, policy in tick.policies.items()
-        for one in _raised(book, tick, scores, earlier, horizon_h, policy, lead=lead)
     ]
-    ours = scores.filter(pl.col("node").is_in([one.node for one in book.open]))
-    rows = {(row["node"], row["horizon_h"]): row for row in ours.iter_rows(named=True)}
-    still = [_seen(one, tick, rows.get((one.node, one.horizon_h)), lead=lead) for one in book.open]
-    is_open = {(one.node, one.horizon_h) for one in still if one.closed_at is None}
+    raised = [one for fresh, _ in found for one in fresh]
+    again = [one for _, reopened in found for one in reopened]
+    known = pl.col("node").is_in([one.node for one in book.open])
+    rows = {(row["node"], row["horizon_h"]): row for row in scores.filter(known).to_dicts()}
+    still = [_seen(one, tick, rows.get(one.place), lead=lead) for one in book.open]
+    is_open = {one.place for one in still if one.closed_at is None}
     # Of an alert that is open already, a new one is an update: whoever is told knows it.
-    fired = [one for one in raised if (one.node, one.horizon_h) not in is_open]
+    fired = [one for one in (*raised, *again) if one.place not in is_open]
     resolved = [one for one in still if one.closed_at is not None]
-    events = [Event(kind="fired", alert=one, at=tick.as_of) for one in fired]
-    events += [Event(kind="resolved", alert=one, at=tick.as_of) for one in resolved]
-    longest = max((policy.cooldown for policy in tick.policies.values()), default=timedelta(0))
-    recent = [*book.raised, *((one.node, one.horizon_h, one.as_of) for one in raised)]
-    return AlertBook(
+    kinds = [("fired", one) for one in fired] + [("resolved", one) for one in resolved]
+    events = [Event(kind=kind, alert=one, at=tick.as_of) for kind, one in kinds]
+    is_back = {one.key for one in again}
+    over = _still_told(book, tick, has_alertmanager=has_alertmanager)
+    recent = [*book.raised, *((*one.place, one.as_of) for one in raised)]
+    return replace(
+        book,
         as_of=tick.as_of,
         open=(*(one for one in still if one.closed_at is None), *fired),
-        closed=(
-            *(
-                one
-                for one in book.closed
-                if (one.closed_at or one.as_of) > tick.as_of - keep_closed
-            ),
-            *resolved,
-        ),
-        raised=tuple(one for one in recent if one[2] > tick.as_of - longest),
+        closed=(*(one for one in over if one.key not in is_back), *resolved),
+        raised=tuple(one for one in recent if one[2] > tick.as_of - _longest_cooldown(tick)),
         outbox=(*book.outbox, *(events if has_webhook else ())),
         unstored=(*book.unstored, *raised),
+    )
+
+
+def rewind(book: AlertBook, *, to: datetime) -> AlertBook:
+    """The book as if nothing later had been, after ticks of a wrong clock were taken back.
+
+    Args:
+        book: A book of a later tick.
+        to: The tick that is the newest now.
+    """
+    open_then = [
+        replace(one, closed_at=None, why_closed="")
+        for one in (*book.open, *book.closed)
+        if one.as_of <= to and (one.closed_at is None or one.closed_at > to)
+    ]
+    return AlertBook(
+        as_of=to,
+        open=tuple(replace(one, last_above=min(one.last_above, to)) for one in open_then),
+        closed=tuple(one for one in book.closed if one.closed_at and one.closed_at <= to),
+        raised=tuple(one for one in book.raised if one[2] <= to),
+        outbox=tuple(one for one in book.outbox if one.at <= to),
+        unstored=tuple(one for one in book.unstored if one.as_of <= to),
     )
 
 
@@ -246,6 +281,24 @@ def alerts_frame(alerts: Sequence[Alert]) -> pl.DataFrame:
     """Alerts as the score database takes them (`score_database.write_alerts`)."""
     rows = [{name: getattr(one, name) for name in _RAISED_SCHEMA} for one in alerts]
     return pl.DataFrame(rows, schema=_RAISED_SCHEMA)
+
+
+def _longest_cooldown(tick: Tick) -> timedelta:
+    return max((policy.cooldown for policy in tick.policies.values()), default=timedelta(0))
+
+
+def _still_told(book: AlertBook, tick: Tick, *, has_alertmanager: bool) -> list[Alert]:
+    """The closed alerts that are still told to be over.
+
+    One that Alertmanager has not heard to be over is kept until its horizon ends it there.
+    """
+    since = tick.as_of - max(_KEEP_CLOSED, _longest_cooldown(tick))
+
+    def is_kept(one: Alert, closed_at: datetime) -> bool:
+        is_told = book.told_at is not None and closed_at <= book.told_at
+        return closed_at > since or (has_alertmanager and not is_told and tick.as_of < one.ends_at)
+
+    return [one for one in book.closed if is_kept(one, one.closed_at or one.as_of)]
 
 
 def _raised(
@@ -257,8 +310,11 @@ def _raised(
     policy: WarningPolicy,
     *,
     lead: timedelta,
-) -> list[Alert]:
-    """The alerts that the policy raises at this tick."""
+) -> tuple[list[Alert], list[Alert]]:
+    """The alerts that the policy raises at this tick, and those that would be but for the cooldown.
+
+    Of the latter, the closed alerts that are opened again.
+    """
     columns = (pl.col("node").alias("entity_id"), "as_of", "score")
     own = scores.filter(pl.col("horizon_h") == horizon_h, pl.col("score") >= policy.threshold)
     since = tick.as_of - policy.k * policy.tick
@@ -271,31 +327,47 @@ def _raised(
         orient="row",
     )
     both = pl.concat([before.select(*columns), own.select(*columns)])
-    found = raise_alerts(both, policy, earlier=known).filter(pl.col("as_of") == tick.as_of)
-    rows = own.join(found.select(pl.col("entity_id").alias("node")), on="node", how="semi")
-    return [
-        Alert(
-            node=row["node"],
-            horizon_h=horizon_h,
-            as_of=tick.as_of,
-            last_above=tick.as_of,
-            ends_at=tick.as_of + lead + timedelta(hours=horizon_h),
-            score=row["score"],
-            threshold=policy.threshold,
-            fault_type=row["fault_type"],
-            reasons=tuple(row["reasons"]),
-            model_version=row["model_version"],
-        )
-        for row in rows.sort("node").iter_rows(named=True)
-    ]
+    is_now = pl.col("as_of") == tick.as_of
+    fresh = set(raise_alerts(both, policy, earlier=known).filter(is_now)["entity_id"])
+    without = replace(policy, cooldown=timedelta(0))
+    ready = set(raise_alerts(both, without).filter(is_now)["entity_id"]) - fresh
+    is_open = {one.node for one in book.open if one.horizon_h == horizon_h}
+    closed = {one.node: one for one in book.closed if one.horizon_h == horizon_h}
+    raised, again = [], []
+    for row in own.sort("node").iter_rows(named=True):
+        if row["node"] in fresh:
+            raised.append(_alert(row, tick, policy, lead=lead))
+        elif row["node"] in ready & closed.keys() - is_open:
+            over = replace(closed[row["node"]], closed_at=None, why_closed="")
+            again.append(_seen(over, tick, row, lead=lead))
+    return raised, again
+
+
+def _alert(row: Mapping[str, Any], tick: Tick, policy: WarningPolicy, *, lead: timedelta) -> Alert:
+    """A new alert of a node's row."""
+    return Alert(
+        node=row["node"],
+        horizon_h=row["horizon_h"],
+        as_of=tick.as_of,
+        last_above=tick.as_of,
+        ends_at=tick.as_of + lead + timedelta(hours=row["horizon_h"]),
+        score=row["score"],
+        threshold=policy.threshold,
+        fault_type=row["fault_type"],
+        reasons=tuple(row["reasons"]),
+        model_version=row["model_version"],
+    )
 
 
 def _seen(alert: Alert, tick: Tick, row: Mapping[str, Any] | None, *, lead: timedelta) -> Alert:
     """An open alert after one more tick."""
     policy = tick.policies.get(alert.horizon_h)
-    if policy is None:
-        return replace(alert, closed_at=tick.as_of, why_closed="this horizon has no policy now")
     score = None if row is None else row["score"]
+    if policy is None:
+        # A model that cannot be loaded says nothing, not even its policy.
+        if score is None and tick.as_of < alert.ends_at:
+            return alert
+        return replace(alert, closed_at=tick.as_of, why_closed="this horizon has no policy now")
     if row is not None and score is not None and score >= policy.threshold:
         return replace(
             alert,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from features.errors import SourceError
+from features.errors import SettingsError, SourceError
 from pipelines.serving.alert_book import Alert, AlertBook
 from pipelines.serving.score_database import Tick
 from remediation.actuators.exchange import NoAnswerError, Patience, exchange
@@ -68,15 +68,21 @@ def send(
         ca_file: Certificates of its authority; None: the system's.
 
     Raises:
-        SourceError: It does not answer, or refuses.
+        SettingsError: The token cannot be sent.
+        SourceError: It does not answer, or refuses some.
     """
     import urllib3
+
+    if token is not None and not (token.isascii() and token.isprintable()):
+        # The library's own message would show it.
+        raise SettingsError("serving.alertmanager.token: it holds what no header can carry")
 
     pool = urllib3.PoolManager(ca_certs=ca_file) if ca_file else urllib3.PoolManager()
     headers = {"Content-Type": "application/json", "User-Agent": "forewarn"}
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
     address = url.rstrip("/") + _PATH
+    refused: list[str] = []
     for first in range(0, len(alerts), _BATCH):
         body = orjson.dumps(alerts[first : first + _BATCH])
         try:
@@ -84,8 +90,11 @@ def send(
         except NoAnswerError as error:
             raise SourceError(f"Alertmanager {url}: {error}") from error
         if not answer.is_fine:
+            # It takes what it can of a batch, and of the ones after it.
             said = answer.body.decode(errors="replace")[:200]
-            raise SourceError(f"Alertmanager {url}: HTTP {answer.status} {said}")
+            refused.append(f"HTTP {answer.status} {said}")
+    if refused:
+        raise SourceError(f"Alertmanager {url}: {refused[0]}")
 
 
 def _node_alert(alert: Alert, site: str) -> dict[str, Any]:

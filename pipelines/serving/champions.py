@@ -5,16 +5,17 @@ What a registry is, is in `models.registry`; training and promotion are elsewher
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
 import polars as pl
 
-from features.errors import ForewarnError
-from models.bundle import model_name
+from features.errors import DataError, ForewarnError
+from models.bundle import ModelBundle, model_name
 from models.failure_model import contract_version
 from models.prior import PriorModel, fit_prior
-from models.registry import CHAMPION, ModelRegistry
+from models.registry import CHAMPION, ModelRegistry, RegisteredVersion
 from models.scoring import ScoreLimits, ServedModel, score_gpus, score_nodes, unknown_scores
 from models.specs import Task
 from models.warnings import WarningPolicy
@@ -22,6 +23,25 @@ from pipelines.settings import Settings
 
 _LOG: Final = logging.getLogger(__name__)
 _PRIOR: Final = "/prior"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnreadableModel(ServedModel):
+    """A champion that cannot be loaded; in its place stands a prior, which does not score.
+
+    Attributes:
+        cause: Why.
+    """
+
+    cause: str
+
+
+class UnreadableModelError(DataError):
+    """A champion is registered, but cannot be loaded."""
+
+    def __init__(self, model: UnreadableModel) -> None:
+        super().__init__(model.cause)
+        self.model = model
 
 
 class Champions:
@@ -40,15 +60,27 @@ class Champions:
     def current(self, matrix: pl.DataFrame) -> list[ServedModel]:
         """The champion of each horizon; the prior where there is none.
 
-        Where the registry cannot be read, the champion of the last time stays.
+        Where the registry cannot be read, the champion of the last time stays. A champion that
+        cannot be loaded, and has none before it, makes its own horizon unknown.
 
         Args:
             matrix: features/gpu_matrix; the prior reads its history.
 
         Raises:
-            ForewarnError: The registry cannot be read, and there is no last time.
+            ForewarnError: The registry cannot be read, and there is no last time; or no champion
+                at all can be loaded.
         """
-        return [self._of(horizon_h, matrix.columns) for horizon_h in self._settings.horizons_h]
+        served: list[ServedModel] = []
+        problem: UnreadableModelError | None = None
+        for horizon_h in self._settings.horizons_h:
+            try:
+                served.append(self._of(horizon_h, matrix.columns))
+            except UnreadableModelError as error:
+                problem = error
+                served.append(error.model)
+        if problem is not None and all(isinstance(one, UnreadableModel) for one in served):
+            raise problem
+        return served
 
     def policies(self, node_scores: pl.DataFrame) -> dict[int, WarningPolicy]:
         """The warning policy for nodes of each model that gave these scores; a prior has none.
@@ -63,7 +95,10 @@ class Champions:
                 continue
             one = self._loaded.get(horizon_h)
             if one is None or one.version != version:
-                one = self._of(horizon_h, ())
+                try:
+                    one = self._of(horizon_h, ())
+                except UnreadableModelError:
+                    continue
             # Another champion since then: its threshold means nothing for the older one's scores.
             if one.version != version or isinstance(one.model, PriorModel):
                 continue
@@ -79,19 +114,36 @@ class Champions:
         try:
             champion = self._registry.version_of(model_name(task), CHAMPION)
             if champion is None:
-                # No row and no incident of one's own: the published rate, raised by the
-                # entity's history.
-                empty = pl.DataFrame(schema=dict.fromkeys(columns, pl.Float32))
-                prior = fit_prior(empty, n_incidents=0, tick=timedelta(hours=1), task=task)
-                return ServedModel(version=f"{model_name(task)}{_PRIOR}", model=prior)
+                return ServedModel(
+                    version=f"{model_name(task)}{_PRIOR}", model=_prior_of(task, columns)
+                )
             if known is None or known.version != champion.label:
-                model = self._registry.load(champion)
+                model = self._load(champion, is_first=known is None, task=task, columns=columns)
                 self._loaded[horizon_h] = ServedModel(version=champion.label, model=model)
         except ForewarnError as error:
             if known is None:
                 raise
             _LOG.warning("the registry cannot be read, %s goes on: %s", known.version, error)
         return self._loaded[horizon_h]
+
+    def _load(
+        self, champion: RegisteredVersion, *, is_first: bool, task: Task, columns: Sequence[str]
+    ) -> ModelBundle:
+        try:
+            return self._registry.load(champion)
+        except ForewarnError as error:
+            if not is_first:
+                raise
+            stand_in = _prior_of(task, columns)
+            raise UnreadableModelError(
+                UnreadableModel(version=champion.label, model=stand_in, cause=str(error))
+            ) from error
+
+
+def _prior_of(task: Task, columns: Sequence[str]) -> PriorModel:
+    """No row and no incident of one's own: the published rate, raised by the entity's history."""
+    empty = pl.DataFrame(schema=dict.fromkeys(columns, pl.Float32))
+    return fit_prior(empty, n_incidents=0, tick=timedelta(hours=1), task=task)
 
 
 def scores_of(
@@ -126,6 +178,8 @@ def scores_of(
 
 def _unfit(one: ServedModel, matrix: pl.DataFrame) -> str | None:
     """Why a model cannot score a matrix; None: it can."""
+    if isinstance(one, UnreadableModel):
+        return one.cause
     if isinstance(one.model, PriorModel):
         return None
     model = one.model.model

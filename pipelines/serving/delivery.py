@@ -6,6 +6,7 @@ stays to be done, and is done at the next call. Scores are made in `scorer`.
 
 import json
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -18,14 +19,21 @@ import sqlalchemy as sa
 from features.errors import ForewarnError, SourceError
 from features.tables import NODE_SCORES
 from pipelines.atomic_files import replace_file
-from pipelines.publish import forget_ticks, published_ticks
-from pipelines.serving.alert_book import AlertBook, advance, alerts_frame
+from pipelines.file_lock import alone
+from pipelines.publish import forget_ticks
+from pipelines.serving.alert_book import AlertBook, advance, alerts_frame, rewind
+from pipelines.serving.alert_replay import replayed_alerts
 from pipelines.serving.alertmanager import payload, send
 from pipelines.serving.event_webhook import tell
 from pipelines.serving.node_marks import write_marks
 from pipelines.serving.place import history_rule, read_secret, score_engine
-from pipelines.serving.published import PublishedTick, latest_published, read_tick
-from pipelines.serving.score_database import write_alerts, write_tick
+from pipelines.serving.published import (
+    PublishedTick,
+    latest_published,
+    node_scores_or_none,
+    read_ticks,
+)
+from pipelines.serving.score_database import forget_from, write_alerts, write_tick
 from pipelines.serving.score_reader import latest_tick
 from pipelines.settings import Settings
 from remediation.actuators.webhook import poster
@@ -33,6 +41,7 @@ from remediation.actuators.webhook_signature import SigningKey
 
 _LOG: Final = logging.getLogger(__name__)
 BOOK: Final = "alerts.json"
+_LOCK: Final = ".delivery.lock"
 
 
 @dataclass
@@ -50,23 +59,32 @@ class Delivery:
     engine: sa.Engine
     problems: dict[str, str] = field(default_factory=dict)
     sent_at: datetime | None = None
-    _told: tuple[datetime, str] | None = None
+    _told: tuple[datetime | None, str] | None = None
 
     def run(self, now: datetime) -> None:
         """Does what is to be done by now; nothing is lost by what fails.
+
+        Alertmanager comes before the database, which may let it wait for half a minute.
 
         Args:
             now: The present.
         """
         self.problems = {}
-        folder = self.settings.scores_dir
-        latest: list[PublishedTick] = []
-        self._part("alerts", lambda: latest.extend(self._raise_alerts(folder)))
-        self._part("database", lambda: self._fill_database(folder))
-        if latest:
-            self._part("alertmanager", lambda: self._send(latest[0], now))
-            self._part("webhook", lambda: self._tell(now))
-        self._part("folder", lambda: self._forget(folder, now))
+        folder, began = self.settings.scores_dir, time.monotonic()
+        with alone(folder / _LOCK) as is_alone:
+            if not is_alone:
+                _LOG.info("another process tells of the scores")
+                return
+            latest: list[PublishedTick] = []
+            self._part("alerts", lambda: latest.extend(self._raise_alerts(folder)))
+            self._part("alertmanager", lambda: self._send(folder, latest, now))
+            self._part("database", lambda: self._fill_database(folder))
+            # What comes before may take minutes, and a receiver refuses signatures of long ago.
+            self._part(
+                "webhook",
+                lambda: self._tell(now + timedelta(seconds=time.monotonic() - began)),
+            )
+            self._part("folder", lambda: self._forget(folder, now))
 
     def _part(self, name: str, work: Callable[[], object]) -> None:
         try:
@@ -80,19 +98,26 @@ class Delivery:
         latest = latest_published(folder)
         if latest is None:
             return []
+        newest = latest.tick.as_of
         book = read_book(folder)
-        later = published_ticks(folder, since=book.as_of) if book.as_of else []
-        due = _newest_of_each([*(read_tick(path, folder) for path in later), latest])
+        if book.as_of is not None and book.as_of > newest:
+            book = rewind(book, to=newest)
+            write_book(folder, book)
+        due = [] if book.as_of == newest else [latest]
+        if due and book.as_of is not None:
+            due = [*read_ticks(folder, since=book.as_of, before=newest), latest]
         for one in due:
-            if book.as_of is not None and one.tick.as_of <= book.as_of:
+            scores = one.node_scores() if one is latest else node_scores_or_none(one)
+            if scores is None:
                 continue
             book = advance(
                 book,
                 one.tick,
-                one.node_scores(),
+                scores,
                 earlier=_earlier(folder, one),
                 lead=self.settings.lead,
                 has_webhook=self.settings.serving.webhook is not None,
+                has_alertmanager=self.settings.serving.alertmanager is not None,
             )
             write_book(folder, book)
         write_marks(folder, book, latest.tick)
@@ -103,14 +128,23 @@ class Delivery:
         latest = latest_published(folder)
         if latest is None:
             return
+        newest = latest.tick.as_of
         held = latest_tick(self.engine)
-        later = published_ticks(folder, since=held.as_of if held else None)
-        for one in _newest_of_each([*(read_tick(path, folder) for path in later), latest]):
+        if held is None:
+            # A new database: of what was raised before it, the folder tells.
+            write_alerts(self.engine, replayed_alerts(folder, until=newest, settings=self.settings))
+        elif held.as_of > newest:
+            forget_from(self.engine, newest)
+            held = latest_tick(self.engine)
+        later = read_ticks(folder, since=held.as_of if held else None, before=newest)
+        for one in (*later, latest):
             if held is not None and (one.tick.as_of, one.tick.digest) == (held.as_of, held.digest):
                 continue
             try:
                 nodes, gpus = one.node_scores(), one.gpu_scores()
             except SourceError as error:
+                if one is latest:
+                    raise
                 # GPU scores of long ago are gone: a gap in the history, not in the present.
                 _LOG.warning("tick %s stays out of the database: %s", one.tick.as_of, error)
                 continue
@@ -126,23 +160,27 @@ class Delivery:
             write_alerts(self.engine, alerts_frame(book.unstored))
             write_book(folder, replace(book, unstored=()))
 
-    def _send(self, latest: PublishedTick, now: datetime) -> None:
+    def _send(self, folder: Path, latest: list[PublishedTick], now: datetime) -> None:
         chosen = self.settings.serving.alertmanager
         if chosen is None:
             return
-        told = (latest.tick.as_of, latest.tick.digest)
-        is_known = self.sent_at is not None and self._told == told
-        if is_known and now - (self.sent_at or now) < timedelta(minutes=chosen.resend_minutes):
+        book, tick = read_book(folder), latest[0].tick if latest else None
+        told = (book.as_of, tick.digest if tick else "")
+        wait = timedelta(minutes=chosen.resend_minutes)
+        # A clock that was set back must not keep the next word from being said.
+        if self.sent_at and self._told == told and timedelta(0) <= now - self.sent_at < wait:
             return
         alerts = payload(
-            read_book(latest.folder),
+            book,
             site=self.settings.site,
-            tick=latest.tick,
+            tick=tick,
             min_coverage=self.settings.serving.min_coverage,
         )
         token = read_secret(chosen.token, what="serving.alertmanager.token")
         send(chosen.url, alerts, token=token, ca_file=_text(chosen.ca_file))
         self.sent_at, self._told = now, told
+        if book.told_at != book.as_of:
+            write_book(folder, replace(book, told_at=book.as_of))
 
     def _tell(self, now: datetime) -> None:
         chosen, folder = self.settings.serving.webhook, self.settings.scores_dir
@@ -205,20 +243,7 @@ def _text(path: Path | None) -> str | None:
 def _earlier(folder: Path, one: PublishedTick) -> pl.DataFrame:
     """Node scores of the ticks before that the policies look back on."""
     back = max((p.k * p.tick for p in one.tick.policies.values()), default=timedelta(0))
-    since = one.tick.as_of - back
-    before = [
-        tick
-        for tick in (read_tick(path, folder) for path in published_ticks(folder, since=since))
-        if tick.tick.as_of < one.tick.as_of
-    ]
+    before = read_ticks(folder, since=one.tick.as_of - back, before=one.tick.as_of)
+    frames = [scores for each in before if (scores := node_scores_or_none(each)) is not None]
     columns = ("node", "horizon_h", "as_of", "score")
-    frames = [tick.node_scores().select(columns) for tick in _newest_of_each(before)]
-    return pl.concat([NODE_SCORES.empty().select(columns), *frames])
-
-
-def _newest_of_each(ticks: list[PublishedTick]) -> list[PublishedTick]:
-    """Of ticks of one moment the one published last, in the order of moments."""
-    newest: dict[datetime, PublishedTick] = {}
-    for one in sorted(ticks, key=lambda each: (each.tick.as_of, each.tick.published_at)):
-        newest[one.tick.as_of] = one
-    return list(newest.values())
+    return pl.concat(frame.select(columns) for frame in (NODE_SCORES.empty(), *frames))

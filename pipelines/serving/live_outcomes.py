@@ -12,18 +12,19 @@ import polars as pl
 import sqlalchemy as sa
 
 from features.catalogue import FaultCatalogue
+from features.errors import SettingsError
 from features.tables import CORE_HEALTH_EVENTS, LIVE_OUTCOMES, LIVE_QUALITY, NODE_SCORES
-from models.outcomes import calibration_sums, judge_alerts, live_quality, with_labels
+from models.outcomes import calibration_sums, judge_alerts, live_quality, not_watched, with_labels
 from pipelines.flow import labels_of
-from pipelines.publish import published_ticks
-from pipelines.serving.published import read_tick
+from pipelines.serving.published import node_scores_or_none, read_ticks
 from pipelines.serving.score_database import write_outcomes
-from pipelines.serving.score_reader import MOST, alerts
+from pipelines.serving.score_reader import alerts_within
 from pipelines.serving.stored_tables import tables_for_labels
 from pipelines.settings import Settings
 from pipelines.store import Span, TableStore
 
 _DAY: Final = timedelta(days=1)
+_MOMENT: Final = timedelta(microseconds=1)
 _ROW: Final = ("node", "as_of", "horizon_h")
 _SCORES: Final = ("node", "as_of", "horizon_h", "model_version", "score")
 
@@ -58,20 +59,23 @@ def judge_live(
         What was judged; None: nothing was published in that time.
 
     Raises:
-        ForewarnError: Tables or database cannot be used; nothing was kept.
+        ForewarnError: Tables or database cannot be used, or what was published is kept for less
+            time than is judged; nothing was kept.
     """
     span = weeks_to_judge(settings, now=now)
+    # An alert of the week before may have caught what happened in these.
+    reach = Span(span.start - _whole_days(_longest(settings)), span.end)
+    _check_kept(settings)
     store = TableStore(settings.store_root)
     tables = tables_for_labels(store)
     seen = store.covered_until(CORE_HEALTH_EVENTS)
     data_end = min(settings.data_end(now), seen or settings.start)
-    # An alert of the week before may have caught what happened in these.
-    reach = Span(span.start - _whole_days(_longest(settings)), span.end)
-    raised = all_alerts(engine, reach)
+    raised = alerts_within(engine, start=reach.start, end=reach.end)
     kept, sums = [], []
     for day in reach.steps(_DAY):
+        own = raised.filter((pl.col("as_of") > day.start) & (pl.col("as_of") <= day.end))
         scores = _published(settings, day)
-        if scores.is_empty():
+        if scores.is_empty() and own.is_empty():
             continue
         labels = labels_of(
             tables, settings, catalogue=catalogue, span=day, data_end=data_end, kinds=("node",)
@@ -79,16 +83,36 @@ def judge_live(
         rows = with_labels(scores, labels)
         sums.append(calibration_sums(rows))
         # Of the rest, millions of quiet rows, only the sums are needed.
-        is_alert = pl.struct(_ROW).is_in(raised.select(pl.struct(_ROW)).to_series().implode())
+        is_alert = pl.struct(_ROW).is_in(own.select(pl.struct(_ROW)).to_series().implode())
         kept.append(rows.filter((pl.col("label") == 1) | is_alert))
+        # An alert has its outcome, too, where the file of its tick cannot be read.
+        kept.append(with_labels(own.join(scores, on=_ROW, how="anti"), labels))
     if not kept:
         return None
-    outcomes = judge_alerts(raised, pl.concat(kept), incidents=tables.incidents)
+    rows = pl.concat(kept)
+    rows = pl.concat([rows, not_watched(raised, rows, data_end=data_end)])
+    outcomes = judge_alerts(raised, rows, incidents=tables.incidents)
     outcomes = outcomes.filter((pl.col("as_of") > span.start) & (pl.col("as_of") <= span.end))
     in_span = pl.concat(sums).filter(pl.col("week") >= span.start)
     judged = Judged(span, outcomes, live_quality(outcomes, in_span))
     _keep(store, engine, judged)
     return judged
+
+
+def _check_kept(settings: Settings) -> None:
+    """Refuses to judge time of which ticks are gone: it would be judged worse each day.
+
+    Raises:
+        SettingsError: Published ticks are kept for too short a time.
+    """
+    kept = settings.serving.published_days
+    # Twice the horizon, a week for late news, and the rest of the week in which that lies.
+    longest_reach = 2 * _whole_days(_longest(settings)) + timedelta(days=14)
+    if timedelta(days=kept) < longest_reach:
+        raise SettingsError(
+            f"serving.published_days is {kept}: to judge a horizon of "
+            f"{max(settings.horizons_h)} h, at least {longest_reach.days} are needed"
+        )
 
 
 def _keep(store: TableStore, engine: sa.Engine, judged: Judged) -> None:
@@ -97,7 +121,7 @@ def _keep(store: TableStore, engine: sa.Engine, judged: Judged) -> None:
     earlier = store.read(LIVE_QUALITY) if store.has(LIVE_QUALITY) else LIVE_QUALITY.empty()
     older = earlier.filter((pl.col("week") < span.start) | (pl.col("week") >= span.end))
     store.write(LIVE_QUALITY, pl.concat([older, judged.quality]))
-    write_outcomes(engine, judged.outcomes, judged.quality)
+    write_outcomes(engine, judged.outcomes, judged.quality, span=span)
 
 
 def weeks_to_judge(settings: Settings, *, now: datetime) -> Span:
@@ -111,34 +135,15 @@ def weeks_to_judge(settings: Settings, *, now: datetime) -> Span:
     return Span(first, max(_monday(settings.data_end(now)), first) + timedelta(days=7))
 
 
-def all_alerts(engine: sa.Engine, span: Span) -> pl.DataFrame:
-    """Every alert raised in a span, read day by day.
-
-    Args:
-        engine: The score database.
-        span: Whole days.
-
-    Returns:
-        As `score_reader.alerts`.
-    """
-    return pl.concat(
-        alerts(engine, since=day.start, before=day.end, limit=MOST) for day in span.steps(_DAY)
-    )
-
-
 def _published(settings: Settings, day: Span) -> pl.DataFrame:
-    """Published node scores of a day; of a moment published twice, what was published last."""
-    found: dict[datetime, tuple[datetime, pl.DataFrame]] = {}
+    """Published node scores of a day, of those ticks that can be read."""
     folder = settings.scores_dir
-    for path in published_ticks(folder, since=day.start):
-        one = read_tick(path, folder)
-        if one.tick.as_of > day.end:
-            break
-        before = found.get(one.tick.as_of)
-        if before is None or before[0] < one.tick.published_at:
-            frame = one.node_scores().select(_SCORES)
-            found[one.tick.as_of] = (one.tick.published_at, frame)
-    return pl.concat([NODE_SCORES.empty().select(_SCORES), *(frame for _, frame in found.values())])
+    found = [
+        scores.select(_SCORES)
+        for one in read_ticks(folder, since=day.start, before=day.end + _MOMENT)
+        if (scores := node_scores_or_none(one)) is not None
+    ]
+    return pl.concat([NODE_SCORES.empty().select(_SCORES), *found])
 
 
 def _longest(settings: Settings) -> timedelta:

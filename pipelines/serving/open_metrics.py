@@ -16,7 +16,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 
 from features.errors import ForewarnError
-from features.tables import CORE_GPU_TELEMETRY, CORE_HEALTH_EVENTS, GPU_SCORES, NODE_SCORES
+from features.tables import CORE_GPU_TELEMETRY, CORE_HEALTH_EVENTS
 from models.doubts import CAUSES
 from pipelines.serving.delivery import read_book
 from pipelines.serving.published import PublishedTick, latest_published
@@ -41,21 +41,24 @@ class ScoreMetrics:
     ) -> None:
         self._settings = settings
         self._now = now
-        self._digest = ""
-        self._of_scores: list[Metric] = []
+        self._of_scores: tuple[str, list[Metric]] = ("", [])
 
     def collect(self) -> Iterator[Metric]:
         """The metrics of this moment."""
         folder = self._settings.scores_dir
-        is_readable = 1
+        scores: list[Metric] | None = []
         try:
             latest = latest_published(folder)
-        except ForewarnError:
-            latest, is_readable = None, 0
-        yield _gauge("forewarn_scores_readable", "Whether the published folder is", is_readable)
+            if latest is not None:
+                scores = self._scores(latest)
+        except (ForewarnError, OSError):
+            latest, scores = None, None
+        yield _gauge(
+            "forewarn_scores_readable", "Whether the published folder is", scores is not None
+        )
         if latest is not None:
             yield from self._tick(latest)
-            yield from self._scores(latest)
+        yield from scores or ()
         yield from self._alerts(folder)
         yield from self._watermarks()
         status = read_status(folder)
@@ -73,7 +76,9 @@ class ScoreMetrics:
         )
         yield _gauge("forewarn_scores_age_seconds", "Their age", (now - tick.as_of).total_seconds())
         yield _gauge(
-            "forewarn_scores_expired", "Whether they say nothing any more", now >= tick.expires_at
+            "forewarn_scores_expired",
+            "Whether they say nothing of the present: too old, or of the future",
+            not tick.as_of <= now < tick.expires_at,
         )
         yield _gauge("forewarn_scores_coverage_ratio", "Share of scored GPUs", tick.coverage)
         models = GaugeMetricFamily(
@@ -83,21 +88,25 @@ class ScoreMetrics:
             models.add_metric((f"{horizon_h}h", version), 1)
         yield models
 
-    def _scores(self, latest: PublishedTick) -> list[Metric]:
-        """Metrics of the scores themselves; read once per tick."""
-        if self._digest != latest.tick.digest:
-            try:
-                nodes, gpus = latest.node_scores(), latest.gpu_scores()
-            except ForewarnError:
-                # Old numbers under a new tick would be worse than none.
-                nodes, gpus = NODE_SCORES.empty(), GPU_SCORES.empty()
-            top = self._settings.serving.top_nodes
-            self._of_scores = [*_node_metrics(nodes, top=top), _unknown(gpus)]
-            self._digest = latest.tick.digest
-        return self._of_scores
+    def _scores(self, latest: PublishedTick) -> list[Metric] | None:
+        """Metrics of the scores themselves, read once per tick; None: they cannot be read."""
+        digest, known = self._of_scores
+        if digest == latest.tick.digest:
+            return known
+        try:
+            nodes, gpus = latest.node_scores(), latest.gpu_scores()
+        except ForewarnError:
+            # Old numbers under a new tick would be worse than none.
+            return None
+        made = [*_node_metrics(nodes, top=self._settings.serving.top_nodes), _unknown(gpus)]
+        self._of_scores = (latest.tick.digest, made)
+        return made
 
     def _alerts(self, folder: Path) -> Iterator[Metric]:
-        book = read_book(folder)
+        try:
+            book = read_book(folder)
+        except OSError:
+            return
         alerts = GaugeMetricFamily("forewarn_alerts_open", "Open alerts", labels=("horizon",))
         for horizon_h in sorted(self._settings.horizons_h):
             count = sum(one.horizon_h == horizon_h for one in book.open)
@@ -113,7 +122,10 @@ class ScoreMetrics:
         )
         store = TableStore(self._settings.store_root)
         for contract in _WATERMARKS:
-            until = store.covered_until(contract)
+            try:
+                until = store.covered_until(contract)
+            except (ForewarnError, OSError):
+                continue  # a damaged table must not take the other metrics with it
             if until is not None:
                 marks.add_metric((contract.asset_key,), until.timestamp())
         yield marks
@@ -205,7 +217,7 @@ def _scorer(status: ScorerStatus) -> Iterator[Metric]:
     problems = GaugeMetricFamily(
         "forewarn_delivery_failing", "Whether a part failed the last time", labels=("part",)
     )
-    for part in ("alerts", "database", "alertmanager", "webhook", "folder"):
+    for part in ("alerts", "database", "alertmanager", "webhook", "folder", "dagster"):
         problems.add_metric((part,), part in status.problems)
     yield problems
     updated = datetime.fromisoformat(status.updated_at).timestamp()

@@ -39,7 +39,7 @@ def read_secret(source: SecretSource | None, *, what: str) -> str | None:
         what: The setting, for the message.
 
     Raises:
-        SettingsError: It is not there, or empty.
+        SettingsError: It is not there, empty, or more than a line of text.
     """
     if source is None:
         return None
@@ -53,4 +53,6 @@ def read_secret(source: SecretSource | None, *, what: str) -> str | None:
             raise SettingsError(f"{what}: {where} cannot be read: {error}") from error
     if not found.strip():
         raise SettingsError(f"{what}: {where} is empty")
+    if not found.strip().isprintable():
+        raise SettingsError(f"{what}: {where} holds more than one line, or a control character")
     return found.strip()

@@ -7,19 +7,22 @@ Publishing is in `pipelines.publish`. The hook reads with more distrust, in
 import hashlib
 import io
 import json
+import logging
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
 from features.contracts import TableContract
-from features.errors import SourceError
+from features.errors import DataError, SourceError
 from features.tables import GPU_SCORES, NODE_SCORES
 from models.warnings import WarningPolicy
-from pipelines.publish import LATEST, tick_digest
+from pipelines.publish import LATEST, published_ticks, tick_digest
 from pipelines.serving.score_database import Tick
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def read_tick(path: Path, folder: Path) -> PublishedTick:
         return _tick_of(content, folder)
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, DataError) as error:
         raise SourceError(f"{path}: not a published tick ({error})") from error
 
 
@@ -89,12 +92,53 @@ def latest_published(folder: Path) -> PublishedTick | None:
     return read_tick(path, folder) if path.exists() else None
 
 
+def read_ticks(
+    folder: Path, *, since: datetime | None = None, before: datetime
+) -> list[PublishedTick]:
+    """The ticks of a stretch, oldest first; of one moment the one that was published last.
+
+    One that cannot be read is left out, and said: a single damaged file must not hold up all that
+    came after it.
+
+    Args:
+        folder: The published folder.
+        since: Only ticks later than it.
+        before: Only ticks earlier than it.
+    """
+    newest: dict[datetime, PublishedTick] = {}
+    for path in published_ticks(folder, since=since):
+        try:
+            one = read_tick(path, folder)
+        except SourceError as error:
+            _LOG.warning("left out: %s", error)
+            continue
+        known = newest.get(one.tick.as_of)
+        is_newer = known is None or known.tick.published_at < one.tick.published_at
+        if one.tick.as_of < before and is_newer:
+            newest[one.tick.as_of] = one
+    return [newest[as_of] for as_of in sorted(newest)]
+
+
+def node_scores_or_none(one: PublishedTick) -> pl.DataFrame | None:
+    """scores/node_scores of a tick; None, and said, where they cannot be read."""
+    try:
+        return one.node_scores()
+    except SourceError as error:
+        _LOG.warning("left out: %s", error)
+        return None
+
+
 def _tick_of(content: dict[str, Any], folder: Path) -> PublishedTick:
     files = content["files"]
+    as_of, published_at, expires_at = (
+        datetime.fromisoformat(content[name]) for name in ("as_of", "published_at", "expires_at")
+    )
+    if None in (as_of.tzinfo, published_at.tzinfo, expires_at.tzinfo):
+        raise ValueError("a time without a zone")
     tick = Tick(
-        as_of=datetime.fromisoformat(content["as_of"]),
-        published_at=datetime.fromisoformat(content["published_at"]),
-        expires_at=datetime.fromisoformat(content["expires_at"]),
+        as_of=as_of,
+        published_at=published_at,
+        expires_at=expires_at,
         coverage=float(content["coverage"]),
         model_versions={int(h): version for h, version in content["model_versions"].items()},
         trained_on=content["trained_on"],

@@ -28,6 +28,7 @@ from pipelines.serving.score_schema import (
     TICKS,
     writing,
 )
+from pipelines.store import Span
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _BATCH: Final = 20_000
@@ -144,6 +145,7 @@ def write_tick(
             connection.execute(sa.delete(history).where(at))
             _insert(connection, history, _as_history(fresh))
             _forget(connection, history.c.as_of, tick.as_of, days=rule.days)
+        _forget(connection, TICKS.c.as_of, tick.as_of, days=rule.days)
     return True
 
 
@@ -158,22 +160,57 @@ def write_alerts(engine: sa.Engine, alerts: pl.DataFrame) -> None:
     Raises:
         ScoreDatabaseError: As in `write_tick`.
     """
-    _put(engine, ALERTS, alerts, is_replaced=False)
+    if alerts.is_empty():
+        return
+    plain, keys = _plain(ALERTS, alerts), _keys(ALERTS)
+    with writing(engine) as connection:
+        columns = [ALERTS.c[name] for name in keys]
+        held = connection.execute(sa.select(*columns).where(ALERTS.c.as_of >= plain["as_of"].min()))
+        there = pl.DataFrame(
+            [tuple(row) for row in held], schema=plain.select(keys).schema, orient="row"
+        )
+        _insert(connection, ALERTS, plain.join(there, on=keys, how="anti"))
 
 
-def write_outcomes(engine: sa.Engine, outcomes: pl.DataFrame, quality: pl.DataFrame) -> None:
-    """Keeps outcomes and live quality; rows with the same key are replaced.
+def write_outcomes(
+    engine: sa.Engine, outcomes: pl.DataFrame, quality: pl.DataFrame, *, span: Span | None = None
+) -> None:
+    """Keeps outcomes and live quality in one transaction; rows with the same key are replaced.
 
     Args:
         engine: From `open_engine`.
         outcomes: monitoring/outcomes.
         quality: monitoring/live_quality.
+        span: What was judged anew: rows of it that are not given again are taken out.
 
     Raises:
         ScoreDatabaseError: As in `write_tick`.
     """
-    _put(engine, OUTCOMES, outcomes, is_replaced=True)
-    _put(engine, LIVE_QUALITY, quality, is_replaced=True)
+    with writing(engine) as connection:
+        if span is not None:
+            start, end = to_us(span.start), to_us(span.end)
+            as_of, week = OUTCOMES.c.as_of, LIVE_QUALITY.c.week
+            connection.execute(sa.delete(OUTCOMES).where(as_of > start, as_of <= end))
+            connection.execute(sa.delete(LIVE_QUALITY).where(week >= start, week < end))
+        for table, rows in ((OUTCOMES, outcomes), (LIVE_QUALITY, quality)):
+            _replace(connection, table, rows)
+
+
+def forget_from(engine: sa.Engine, as_of: datetime) -> None:
+    """Forgets a tick and all later ones, which were taken back; the tick is to be written anew.
+
+    Args:
+        engine: From `open_engine`.
+        as_of: The tick that is the newest by now.
+
+    Raises:
+        ScoreDatabaseError: As in `write_tick`.
+    """
+    at = to_us(as_of)
+    with writing(engine) as connection:
+        connection.execute(sa.delete(TICKS).where(TICKS.c.as_of >= at))
+        for table in (NODE_HISTORY, GPU_HISTORY, ALERTS):
+            connection.execute(sa.delete(table).where(table.c.as_of > at))
 
 
 def to_us(at: datetime) -> int:
@@ -267,28 +304,28 @@ def _insert(connection: sa.Connection, table: sa.Table, rows: pl.DataFrame) -> N
         connection.execute(sa.insert(table), part.to_dicts())
 
 
-def _put(engine: sa.Engine, table: sa.Table, rows: pl.DataFrame, *, is_replaced: bool) -> None:
-    if rows.is_empty():
-        return
+def _plain(table: sa.Table, rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows as the table has them; of each key one."""
     times = [name for name, dtype in rows.schema.items() if dtype.is_temporal()]
     plain = rows.with_columns(pl.col(times).dt.epoch("us")).select(table.c.keys())
-    keys = [column.name for column in table.primary_key]
+    keys = _keys(table)
     if plain.select(pl.struct(keys).is_duplicated().any()).item():
         raise DataError(f"{table.name}: two rows share {', '.join(keys)}; give one of each")
+    return plain
+
+
+def _keys(table: sa.Table) -> list[str]:
+    return [column.name for column in table.primary_key]
+
+
+def _replace(connection: sa.Connection, table: sa.Table, rows: pl.DataFrame) -> None:
+    if rows.is_empty():
+        return
+    plain, keys = _plain(table, rows), _keys(table)
     known = sa.and_(*(table.c[name] == sa.bindparam(f"key_{name}") for name in keys))
-    with writing(engine) as connection:
-        if is_replaced:
-            named = plain.select(pl.col(keys).name.prefix("key_")).to_dicts()
-            connection.execute(sa.delete(table).where(known), named)
-            _insert(connection, table, plain)
-            return
-        columns = [table.c[name] for name in keys]
-        lowest = plain[times[0]].min() if times else None
-        held = connection.execute(sa.select(*columns).where(table.c[times[0]] >= lowest))
-        there = pl.DataFrame(
-            [tuple(row) for row in held], schema=plain.select(keys).schema, orient="row"
-        )
-        _insert(connection, table, plain.join(there, on=keys, how="anti"))
+    named = plain.select(pl.col(keys).name.prefix("key_")).to_dicts()
+    connection.execute(sa.delete(table).where(known), named)
+    _insert(connection, table, plain)
 
 
 def _forget(connection: sa.Connection, as_of: sa.Column[Any], now: datetime, *, days: int) -> None:

@@ -16,7 +16,9 @@ from typing import Final
 
 from features.catalogue import FaultCatalogue
 from features.errors import ForewarnError
+from pipelines.file_lock import alone
 from pipelines.flow import registry_of
+from pipelines.publish import discard_later
 from pipelines.serving.champions import Champions
 from pipelines.serving.delivery import Delivery, delivery_of, read_book
 from pipelines.serving.scorer import Say, TickReport, due_tick, score_tick
@@ -25,6 +27,7 @@ from pipelines.settings import Settings
 from pipelines.sources.catalogue import load_catalogue
 
 _LOG: Final = logging.getLogger(__name__)
+_LOCK: Final = ".scorer.lock"
 Reporter = Callable[[TickReport], None]
 
 
@@ -72,28 +75,44 @@ class Scorer:
             ForewarnError: It could not be scored; nothing was published.
             StoppedError: The scorer was told to stop.
         """
-        made = None
         try:
-            due = due_tick(self.settings, now=self.now())
-            self.status.why = due.why
-            if due.as_of is not None:
-                made = score_tick(
-                    self.settings,
-                    as_of=due.as_of,
-                    now=self.now,
-                    catalogue=self.catalogue,
-                    champions=self.champions,
-                    say=self._at,
-                )
-                self._note(made)
-                self.say(made.words())
+            with alone(self.settings.scores_dir / _LOCK) as is_alone:
+                self.status.why = "another forewarn score is at work"
+                made = self._score() if is_alone else None
         finally:
             # Also where nothing was scored: what could not be told before is told now.
             if not self.stop.is_set():
                 self._deliver()
         if made is not None and self.report is not None:
-            self.report(made)
+            self._report(made, self.report)
         return made
+
+    def _score(self) -> TickReport | None:
+        """Scores the tick that is due, if one is."""
+        due = due_tick(self.settings, now=self.now())
+        self.status.why = due.why
+        if due.as_of is None:
+            return None
+        made = score_tick(
+            self.settings,
+            as_of=due.as_of,
+            now=self.now,
+            catalogue=self.catalogue,
+            champions=self.champions,
+            say=self._at,
+        )
+        self._note(made)
+        self.say(made.words())
+        return made
+
+    def _report(self, made: TickReport, report: Reporter) -> None:
+        """Tells of a tick; it is published, whether or not it can be told of."""
+        try:
+            report(made)
+        except (ForewarnError, OSError) as error:
+            self.status.problems["dagster"] = str(error)
+            _LOG.error("dagster: %s", error)
+            self._write_status()
 
     def run(self) -> None:
         """Scores tick after tick until it is told to stop; a tick that fails is tried again."""
@@ -169,12 +188,23 @@ def scorer_of(settings: Settings, *, say: Say, report: Reporter | None = None) -
     )
 
 
+def discard_future(settings: Settings, *, now: Callable[[], datetime] = _utc_now) -> str:
+    """Takes back published ticks that are later than now; what was done, in words.
+
+    Alerts and database follow at the next delivery.
+    """
+    n_ticks = discard_later(settings.scores_dir, now=now())
+    return f"{n_ticks} published ticks of the future taken back"
+
+
 @contextmanager
 def stopped_by_signals(stop: Event) -> Iterator[None]:
-    """Sets `stop` on SIGTERM and SIGINT while the block runs."""
+    """Sets `stop` on SIGTERM and SIGINT while the block runs; a second SIGINT ends it at once."""
     before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
 
-    def note(*_: object) -> None:
+    def note(number: int, _: object) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt  # who asks twice does not want to wait for the phase to end
         stop.set()
 
     for one in before:

@@ -214,6 +214,14 @@ def alerts(
     return _stretch(engine, ALERTS, query, since=since, before=before, limit=limit)
 
 
+def alerts_within(engine: sa.Engine, *, start: datetime, end: datetime) -> pl.DataFrame:
+    """Every alert raised from `start` until before `end`, in no order; as `alerts`."""
+    query = sa.select(ALERTS).where(ALERTS.c.as_of >= to_us(start), ALERTS.c.as_of < to_us(end))
+    with reading(engine) as connection:
+        rows = [] if connection is None else connection.execute(query).fetchall()
+    return _frame(rows, ALERTS)
+
+
 def outcomes(
     engine: sa.Engine,
     *,

@@ -20,6 +20,15 @@ WRITES: Final = "forewarn_writes"
 """Execution option of a transaction that writes."""
 _WRITER_LOCK: Final = 0x53434F52  # any number that is ours: "SCOR"
 _PATIENCE_S: Final = 30
+_POSTGRES_WAITS: Final = {
+    "connect_timeout": 10,
+    # A server that vanished without a word would be waited for for hours, and with it the next
+    # tick. Seconds, but the last: milliseconds.
+    "keepalives_idle": 10,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": _PATIENCE_S * 1000,
+}
 
 METADATA: Final = sa.MetaData()
 UNKNOWN_RANK: Final = sa.literal_column("-1.0", sa.Double)
@@ -182,7 +191,12 @@ def open_engine(url: str | URL, *, password: str | None = None) -> sa.Engine:
         made = made.set(drivername="postgresql+psycopg")
     if password is not None:
         made = made.set(password=password)
-    waits = {"timeout": _PATIENCE_S} if is_sqlite else {"connect_timeout": 10}
+    if {"password", "sslpassword", "passfile"} & set(made.query):
+        raise SettingsError(
+            "score_database: a password in the URL would be shown in messages: name where it is "
+            "found, with score_database.password"
+        )
+    waits = {"timeout": _PATIENCE_S} if is_sqlite else _POSTGRES_WAITS
     try:
         engine = sa.create_engine(made, pool_pre_ping=not is_sqlite, connect_args=waits)
     except (NoSuchModuleError, ImportError) as error:
@@ -228,8 +242,10 @@ def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
             writer = writer.execution_options(isolation_level="READ COMMITTED")
         with writer.begin():
             if engine.dialect.name != "sqlite":
-                writer.execute(sa.select(sa.func.pg_advisory_xact_lock(_WRITER_LOCK)))
+                # First: another writer that hangs must not be waited for for ever.
+                writer.execute(sa.text(f"SET LOCAL lock_timeout = '{_PATIENCE_S}s'"))
                 writer.execute(sa.text("SET LOCAL statement_timeout = '120s'"))
+                writer.execute(sa.select(sa.func.pg_advisory_xact_lock(_WRITER_LOCK)))
             _prepare(writer, engine)
             yield writer
 
@@ -278,10 +294,13 @@ def _explained(engine: sa.Engine) -> Iterator[None]:
         yield
     except SQLAlchemyError as error:
         said = str(getattr(error, "orig", None) or error).strip().splitlines()[0][:200]
-        raise ScoreDatabaseError(
-            f"score database {name_of(engine)}: {said}. Published files are not touched by this; "
-            f"the next tick writes what is missing."
-        ) from error
+        is_broken = any(words in said for words in ("not a database", "malformed"))
+        step = (
+            "Move the file away: it is made again from the published files."
+            if is_broken
+            else "Published files are not touched by this; the next tick writes what is missing."
+        )
+        raise ScoreDatabaseError(f"score database {name_of(engine)}: {said}. {step}") from error
 
 
 def _set_up_sqlite(connection: Any, _record: object) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any, Final
 
 import polars as pl
 
@@ -24,6 +25,7 @@ from pipelines.settings import Settings
 from pipelines.store import Span, TableStore
 
 Say = Callable[[str], None]
+_TIME: Final = "%Y-%m-%d %H:%M UTC"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,19 +88,20 @@ def due_tick(settings: Settings, *, now: datetime) -> Due:
     published = published_as_of(settings.scores_dir)
     if published is not None and published > now:
         raise DataError(
-            f"scores of {published} are published, but now is {now}: this clock, or the one that "
-            f"wrote them, is wrong. Nothing is scored until it is right again."
+            f"scores of {published:{_TIME}} are published, but now is {now:{_TIME}}: this clock is "
+            f"wrong, or the one that wrote them was. Nothing is scored until then. If this clock "
+            f"is right, take them back: forewarn score --discard-future"
         )
     end = settings.data_end(now)
     as_of = end.replace(minute=0, second=0, microsecond=0)
     if as_of <= settings.start:
-        return Due(as_of=None, why=f"the record begins at {settings.start}")
+        return Due(as_of=None, why=f"the record begins at {settings.start:{_TIME}}")
     if published is not None and published >= as_of:
-        return Due(as_of=None, why=f"the tick of {published} is published")
+        return Due(as_of=None, why=f"the tick of {published:{_TIME}} is published")
     covered = TableStore(settings.store_root).covered_until(CORE_GPU_TELEMETRY)
     waited = timedelta(minutes=settings.serving.settle_minutes)
     if (covered is None or covered < as_of) and now < as_of + waited:
-        return Due(as_of=None, why=f"waiting for data of the hour to {as_of}")
+        return Due(as_of=None, why=f"waiting for data of the hour to {as_of:{_TIME}}")
     return Due(as_of=as_of, why="due")
 
 
@@ -132,13 +135,8 @@ def score_tick(
     watch = _Watch(say)
     watch.begin("features")
     samples = CarefulSamples(store.telemetry)
-    matrix = gpu_matrix_of(
-        tables_for_scores(store, span),
-        settings,
-        catalogue=catalogue,
-        span=span,
-        samples=samples,
-    )
+    tables = tables_for_scores(store, span)
+    matrix = gpu_matrix_of(tables, settings, catalogue=catalogue, span=span, samples=samples)
     watch.begin("scores")
     gpu_scores, node_scores = score_matrix(
         matrix, settings, champions=champions, failed=samples.failed_gpus()
@@ -151,17 +149,25 @@ def score_tick(
         gpu_scores, node_scores, settings=settings, as_of=as_of, now=now(), champions=champions
     )
     watch.begin("")
-    return TickReport(
+    return _report_of(
+        gpu_scores,
+        node_scores,
         as_of=as_of,
         is_published=is_published,
+        seconds=watch.seconds,
+        failed_shards=samples.failed,
+    )
+
+
+def _report_of(gpu_scores: pl.DataFrame, node_scores: pl.DataFrame, **known: Any) -> TickReport:
+    """What a tick did, its counts taken from its scores."""
+    versions = gpu_scores.select("horizon_h", "model_version").unique().sort(pl.all())
+    return TickReport(
         n_gpus=gpu_scores["entity_id"].n_unique(),
         n_nodes=node_scores["entity_id"].n_unique(),
         unknown=unknown_by_cause(gpu_scores),
-        model_versions=dict(
-            gpu_scores.select("horizon_h", "model_version").unique().sort(pl.all()).iter_rows()
-        ),
-        seconds=watch.seconds,
-        failed_shards=samples.failed,
+        model_versions=dict(versions.iter_rows()),
+        **known,
     )
 
 

@@ -5,9 +5,12 @@ The file is written often and never waited for; nothing depends on it.
 
 import json
 import os
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Final
+
+from pydantic import TypeAdapter
 
 from pipelines.atomic_files import replace_file
 
@@ -55,11 +58,13 @@ class ScorerStatus:
         replace_file(folder / FILE, (json.dumps(asdict(self), indent=2) + "\n").encode())
 
 
+_STATUS: Final = TypeAdapter(ScorerStatus)
+
+
 def read_status(folder: Path) -> ScorerStatus | None:
     """The scorer's state; None: no scorer ever ran here, or its file cannot be read."""
     try:
-        content = json.loads((folder / FILE).read_bytes())
-        names = {one.name for one in fields(ScorerStatus)}
-        return ScorerStatus(**{name: content[name] for name in names & set(content)})
-    except (OSError, ValueError, TypeError):
+        found = _STATUS.validate_json((folder / FILE).read_bytes())
+        return found if datetime.fromisoformat(found.updated_at).tzinfo else None
+    except (OSError, ValueError):
         return None

@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 import polars as pl
-from scipy.stats import chi2
 
+from models.intervals import poisson_interval
 from simulation.fleet.generate import Fleet
 from simulation.fleet.hazards import Hazards
 from simulation.fleet.incidents import Incident
@@ -73,16 +73,6 @@ def calibrate(fleet: Fleet, *, summit: Mapping[str, int] | None = None) -> Calib
     )
 
 
-def exact_interval(count: int, *, tail: float = 0.025) -> tuple[float, float]:
-    """Means for which a Poisson count is neither too small nor too large (Garwood 1936).
-
-    >>> [round(end, 2) for end in exact_interval(4)]
-    [1.09, 10.24]
-    """
-    low = float(chi2.ppf(tail, 2 * count)) / 2 if count else 0.0
-    return low, float(chi2.ppf(1 - tail, 2 * count + 2)) / 2
-
-
 def rate_table(fleet: Fleet) -> pl.DataFrame:
     """Failures per class against the fault table.
 
@@ -102,7 +92,7 @@ def rate_table(fleet: Fleet) -> pl.DataFrame:
     rows = []
     for index, fault in enumerate(regime.faults):
         count = sum(i.fault.fault_type == fault.fault_type for i in fleet.incidents)
-        low, high = exact_interval(count)
+        low, high = poisson_interval(count)
         rows.append(
             {
                 "fault_type": fault.fault_type,

@@ -10,6 +10,7 @@ import pytest
 
 from features.errors import DataError
 from features.tables import DECISIONS, GPU_SCORES, LABELS, NODE_SCORES, READS
+from models.registry import CHAMPION
 from models.warnings import raise_alerts
 from pipelines.demo import SAMPLES, VALID_UNTIL, run_demo
 from pipelines.flow import registered_name, registry_of
@@ -93,7 +94,9 @@ def test_the_plan_is_a_dry_run_and_the_ledger_holds(demo: tuple[Path, str]) -> N
 def test_the_model_does_not_beat_what_can_be_known(demo: tuple[Path, str]) -> None:
     out, _ = demo
     settings = load_settings(out / "forewarn.yaml")
-    bundle = registry_of(settings).load_champion(registered_name(settings, 24))[1]
+    registry = registry_of(settings)
+    champion = registry.version_of(registered_name(settings, 24), CHAMPION)
+    bundle = registry.load(champion)
     scores = TableStore(settings.store_root).read(GPU_SCORES)
     tested = scores.filter(pl.col("as_of") >= VALID_UNTIL, pl.col("score").is_not_null())
     alerts = raise_alerts(

@@ -92,6 +92,37 @@ def test_event_counts_and_times_are_those_of_a_plain_loop(
         assert row["node_event_count_24h"] == len(of_node)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b"]),
+            st.sampled_from([-721.0, -168.0, -30.0, -24.0, -23.9, -23.8, -1.0, -1e-9, 0.0, 0.1]),
+        ),
+        max_size=8,
+    )
+)
+def test_bursts_of_application_xids_are_those_of_a_plain_loop(
+    given_events: list[tuple[str, float]],
+) -> None:
+    rows = [
+        {"ts": at(h), "node": "n", "gpu_uuid": g, "kind": "xid", "code": 13}
+        for g, h in given_events
+    ]
+    got = build_events(ROWS, fill(CORE_HEALTH_EVENTS, rows), catalogue=CATALOGUE, spec=EventSpec())
+    for row in got.iter_rows(named=True):
+        for name, of in (("app_burst_count", row["entity_id"]), ("node_app_burst_count", None)):
+            times = sorted({at(h) for g, h in given_events if of in {g, None}})
+            first = [
+                t
+                for t, before in zip(times, [None, *times], strict=False)
+                if before is None or t - before >= timedelta(minutes=10)
+            ]
+            for window, hours in (("24h", 24), ("7d", 168), ("30d", 720)):
+                expected = sum(at(-hours) <= t < T0 for t in first)
+                assert row[f"{name}_{window}"] == expected
+
+
 jobs = st.lists(
     st.tuples(
         st.sampled_from([-200.0, -30.0, -24.0, -5.0, -1.0, 0.0, 3.0]),

@@ -10,7 +10,8 @@ import pytest
 from features.catalogue import CATALOGUE_COLUMNS, FaultCatalogue
 from features.contracts import TableContract
 from features.errors import SettingsError
-from features.incidents import build_incidents
+from features.incidents import COALESCE_WITHIN, build_incidents
+from features.labels import LONGEST_OPEN
 from features.tables import (
     CORE_HEALTH_EVENTS,
     CORE_INCIDENTS,
@@ -263,12 +264,23 @@ def test_a_sites_new_row_comes_before_all_others() -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"role": "bad"}, "role must be"), ({"needs": "prayer"}, "needs must be empty or one of")],
+    [
+        ({"role": "bad"}, "role must be"),
+        ({"needs": "prayer"}, "needs must be empty or one of"),
+        ({"code": "48.0"}, "code must be a whole number"),
+        ({"code": "99999999999"}, "code must be a whole number to 2147483647"),
+        ({"kind": "XID"}, "kind 'XID' fits no event"),
+    ],
 )
 def test_a_bad_row_of_a_site_is_named(change: dict[str, str], message: str) -> None:
     with pytest.raises(SettingsError, match=message) as caught:
         CATALOGUE.with_overrides([GOOD, GOOD | {"code": "2"} | change], version="v")
     assert "fault overrides, row 2" in str(caught.value)
+
+
+def test_a_misspelt_kind_of_a_site_is_not_passed_over_in_silence() -> None:
+    with pytest.raises(SettingsError, match=r"kind 'xdi' is not in the catalogue.*xid"):
+        CATALOGUE.with_overrides([GOOD | {"kind": "xdi"}], version="v")
 
 
 def test_overrides_are_read_from_a_file_and_change_the_version(tmp_path: Path) -> None:
@@ -284,3 +296,16 @@ def test_overrides_are_read_from_a_file_and_change_the_version(tmp_path: Path) -
 def test_the_same_row_twice_is_an_error() -> None:
     with pytest.raises(SettingsError, match="the same kind, code and pattern as row 1"):
         FaultCatalogue.from_rows([GOOD, GOOD], version="v")
+
+
+def test_evidence_that_goes_on_for_weeks_is_an_incident_each_time_labels_take_it_for_over() -> None:
+    hours = range(0, 24 * 10, 2)  # of ten days, two hours apart, and the node never left service
+    incidents = build_incidents(
+        fill(CORE_HEALTH_EVENTS, *(event(60 * hour, 79) for hour in hours)),
+        fill(CORE_NODE_STATES),
+        fill(CORE_JOBS),
+        fill(CORE_INVENTORY),
+        catalogue=CATALOGUE,
+    )
+    first, second = incidents["start"]
+    assert LONGEST_OPEN < second - first <= LONGEST_OPEN + COALESCE_WITHIN

@@ -120,6 +120,13 @@ def test_logistic_regression_keeps_the_prevalence_when_it_samples_negatives() ->
     assert found.scores.mean() == pytest.approx(label.mean(), rel=0.1)
 
 
+def test_logistic_regression_takes_an_infinite_value_for_a_very_large_one() -> None:
+    train = frame(x=[0.0, 1.0, float("inf"), 2.0] * 10, label=[0, 0, 1, 0] * 10)
+    found = logistic_regression(train, train, features=[feature("x", "telemetry_gauge")]).scores
+    assert found.is_finite().all()
+    assert found[2] > found[0]
+
+
 def test_logistic_regression_needs_two_classes() -> None:
     train = frame(x=[0.0, 1.0], label=[0, 0])
     assert logistic_regression(train, train, features=[feature("x", "stay")]).scores is None

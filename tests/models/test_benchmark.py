@@ -15,7 +15,7 @@ from models import benchmark_scorers
 from models.benchmark import run_protocol
 from models.benchmark_protocol import BenchmarkProtocol, Ranking, Rival
 from models.benchmark_result import MODEL, BenchmarkResult
-from models.benchmark_rows import benchmark_rows, shuffled_labels
+from models.benchmark_rows import benchmark_rows, ranks_within_moments, shuffled_labels
 from models.benchmark_scorers import fit
 from models.evaluation import Bootstrap
 from models.specs import TrainSpec
@@ -193,6 +193,13 @@ def test_dealing_labels_keeps_how_many_fail_at_each_moment(tables):
     assert not dealt["label"].equals(rows["label"])
     untouched = [name for name in rows.columns if name not in dealt_columns()]
     assert dealt.select(untouched).equals(rows.select(untouched))
+
+
+def test_a_score_that_only_tells_moments_apart_ranks_nothing_within_them():
+    rows = pl.DataFrame({"as_of": [at(0), at(0), at(30), at(30)]})
+    of_moment, of_row = pl.Series([1.0, 1.0, 5.0, 5.0]), pl.Series([1.0, 2.0, 5.0, 9.0])
+    assert ranks_within_moments(rows, of_moment).to_list() == [0.5] * 4
+    assert ranks_within_moments(rows, of_row).to_list() == pytest.approx([1 / 3, 2 / 3] * 2)
 
 
 def dealt_columns() -> set[str]:

@@ -3,12 +3,20 @@
 import json
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.errors import DataError
-from models.calibration import UNCALIBRATED, Calibration, fit_calibration, log_odds_of, sigmoid
+from models.calibration import (
+    UNCALIBRATED,
+    Calibration,
+    fit_calibration,
+    incidents_behind,
+    log_odds_of,
+    sigmoid,
+)
 
 RAW = st.floats(-12, 12).map(lambda value: round(value, 3))
 
@@ -41,11 +49,19 @@ def test_probabilities_lie_inside_zero_and_one(data) -> None:
 
 
 def test_few_positives_are_calibrated_by_platt_and_many_by_isotonic() -> None:
-    raw = np.linspace(-3, 3, 400)
-    few = (np.arange(400) % 20 == 0).astype(np.int8)
-    many = (np.arange(400) % 4 == 0).astype(np.int8)
+    raw = np.linspace(-3, 3, 1000)
+    few = (np.arange(1000) % 20 == 0).astype(np.int8)
+    many = (np.arange(1000) % 4 == 0).astype(np.int8)
     assert fit_calibration(raw, few).method == "platt"
     assert fit_calibration(raw, many).method == "isotonic"
+    # Many rows before few incidents are no more than these.
+    assert fit_calibration(raw, many, n_incidents=6).method == "platt"
+
+
+def test_incidents_are_counted_once_whatever_their_rows() -> None:
+    rows = pl.DataFrame({"label": [1, 1, 1, 0, None], "incident_id": ["a", "a", "b", "c", "d"]})
+    assert incidents_behind(rows) == 2
+    assert incidents_behind(rows.drop("incident_id")) is None
 
 
 @pytest.mark.parametrize("method", ["isotonic", "platt"])

@@ -11,7 +11,8 @@ from scipy.stats import poisson
 
 from features.contracts import UTC_TIME
 from features.errors import DataError
-from models.calibration_drift import calibration_by_week, calibration_moments, exact_interval
+from models.calibration_drift import calibration_by_week, calibration_moments
+from models.intervals import poisson_interval
 
 MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -81,7 +82,7 @@ def test_a_missing_column_is_named() -> None:
 def test_the_ends_of_the_interval_are_the_rates_that_just_explain_the_count(
     count, confidence
 ) -> None:
-    low, high = exact_interval(count, confidence=confidence)
+    low, high = poisson_interval(count, confidence=confidence)
     tail = (1 - confidence) / 2
     assert poisson.cdf(count, high) == pytest.approx(tail, rel=1e-6)
     assert count == 0 or poisson.sf(count - 1, low) == pytest.approx(tail, rel=1e-6)

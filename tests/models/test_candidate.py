@@ -10,10 +10,11 @@ import polars as pl
 import pytest
 
 from features.tables import LABELS
-from models.bundle import ModelBundle
+from models.bundle import ModelBundle, bundle_from_documents
 from models.candidate import NEVER_ALERT, Candidate, CandidatePlan, build_candidate, gate_against
+from models.card_words import card_text
 from models.evaluation import Bootstrap
-from models.specs import TrainSpec
+from models.specs import SiteChoice, TrainSpec
 from models.splits import Origin
 from models.training import TooFewIncidentsError
 from models.warnings import raise_alerts
@@ -196,6 +197,50 @@ def test_the_card_tells_what_the_candidate_tells(made) -> None:
     assert card["calibration"]["check"]["slope"]["value"] == made.calibration["gpu"].slope.value
     assert card["calibration_nodes"]["log_loss"] == made.calibration["node"].log_loss
     assert set(card["baselines"]) == set(card["gains"])
+
+
+@pytest.mark.parametrize(
+    ("ensemble", "said"), [("parallel", "Parallel ensemble"), ("cascade", "Cascade")]
+)
+def test_an_ensemble_scores_as_stored_and_leaves_the_boosters_to_the_reasons(
+    inputs, plan, made, ensemble, said
+) -> None:
+    asked = replace(plan, choice=SiteChoice(ensemble=ensemble))
+    other = build_candidate(**inputs, plan=asked)
+    again = bundle_from_documents(other.bundle.to_documents())
+    scores = other.gpu_test["score"]
+    assert (again.model.scores(other.gpu_test) == scores.to_numpy()).all()
+    assert again.fingerprint == other.bundle.fingerprint != made.bundle.fingerprint
+    assert (scores != made.gpu_test["score"]).mean() > 0.5
+    assert learned(other)["booster_0.txt"] == learned(made)["booster_0.txt"]
+    assert other.gpu_evaluation.all_rows.auc.value > 0.85
+    assert said in card_text(other.bundle.card)
+
+
+def test_a_span_of_days_is_all_that_is_learned_from(inputs, plan, made) -> None:
+    short = build_candidate(**inputs, plan=replace(plan, choice=SiteChoice(span=2)))
+    first = plan.origin.train_until - 48 * HOUR
+    assert short.bundle.model.data_span == (first, made.bundle.model.data_span[1])
+    assert short.gpu_test.drop("score").equals(made.gpu_test.drop("score"))
+    assert "Learned from the last 2 d before the cut." in card_text(short.bundle.card)
+
+
+def test_the_card_says_why_auto_kept_everything(inputs, plan) -> None:
+    asked = replace(plan, choice=SiteChoice(span="auto"))
+    card = bundle_from_documents(build_candidate(**inputs, plan=asked).bundle.to_documents()).card
+    assert "earlier origins had too few incidents to judge a shorter stretch" in card_text(card)
+    judged = [{"days": 2.0, "by_origin": [0.1, 0.2]}, {"days": None, "by_origin": [0.2, 0.1]}]
+    other = {**card, "training": {**card["training"], "average_precision": judged}}
+    assert "no shorter stretch was better beyond chance" in card_text(other)
+
+
+def test_the_card_tells_the_recall_ceiling_where_it_is_known(inputs, plan, made) -> None:
+    known = build_candidate(**inputs, plan=replace(plan, ceilings={"all": 0.54, "thermal": 0.6}))
+    assert "54 % of the failures of GPUs announce themselves in time" in card_text(
+        known.bundle.card
+    )
+    assert "announce" not in card_text(made.bundle.card)
+    assert learned(known) == learned(made)
 
 
 def test_a_candidate_equal_to_the_champion_does_not_replace_it(made) -> None:

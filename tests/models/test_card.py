@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -52,3 +53,17 @@ def test_few_incidents_are_a_limit(model, evaluation) -> None:
 def test_what_the_caller_knows_is_a_limit_too(model, evaluation) -> None:
     card = build_card(model, evaluation=evaluation, baselines={}, limits=["No NVLink counters."])
     assert "No NVLink counters." in card["limits"]
+
+
+@pytest.mark.parametrize(
+    ("n", "words"),
+    [
+        (0, "Judged on 0 incidents of the test: its numbers and intervals prove nothing."),
+        (5, "Judged on 5 incidents of the test: its numbers and intervals prove nothing."),
+        (6, "Judged on 6 incidents of the test; intervals are wide."),
+    ],
+)
+def test_few_incidents_in_the_test_are_a_limit(model, evaluation, n, words) -> None:
+    events = {"gpu": SimpleNamespace(n_incidents=n, to_dict=dict)}
+    card = build_card(model, evaluation=evaluation, baselines={}, events=events)
+    assert words in card["limits"]

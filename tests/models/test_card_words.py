@@ -77,7 +77,7 @@ def test_a_card_of_an_older_release_is_shown_as_far_as_it_goes(card) -> None:
     assert "no model card" in card_text({"purpose": "test"})
 
 
-@pytest.mark.parametrize(("n_test", "verdict"), [(4, "too few to tell"), (5, "yes")])
+@pytest.mark.parametrize(("n_test", "verdict"), [(9, "too few to tell"), (10, "yes")])
 def test_a_verdict_on_few_incidents_is_no_verdict(card, n_test, verdict) -> None:
     sure = {"value": 0.9, "low": 0.8, "high": 1.0}
     one = {"fault_type": "thermal", "n_test": n_test, "auc": sure, "is_foreseen": True}

@@ -132,6 +132,24 @@ def test_scores_have_bins_of_their_own(reference) -> None:
     assert (group_of(None), group_of(TEMPERATURE)) == ("score", "gpu_telemetry.gpu_temp_c")
 
 
+@pytest.mark.parametrize("level", [0.7, 0.1, 0.05])
+def test_scores_that_share_a_level_are_where_they_were_in_training(level) -> None:
+    # Calibration gives many rows one score; as float32, 0.7 is less than 0.7.
+    scored = fleet(4).with_columns(score=pl.Series(np.resize([level, 0.01], 2100)))
+    both = fit_reference(pl.concat([fleet(week) for week in range(4)]), NAMES, scored=scored)
+    week = one_row_per_entity(fleet(5), start=MONDAY + 5 * WEEK)
+    told = find_drift(week, both, scores=np.resize([level, 0.01], week.height))
+    assert next(one.psi for one in told if one.name == "score") < 0.01
+
+
+def test_infinite_values_are_very_large_ones_and_can_be_stored() -> None:
+    rows = fleet(0).with_columns(xid_count=pl.lit(float("inf")), clock_mhz=pl.lit(float("-inf")))
+    found = fit_reference(rows, NAMES)
+    json.dumps(found.to_dict(), allow_nan=False)
+    week = one_row_per_entity(rows, start=MONDAY)
+    assert not [one.name for one in find_drift(week, found) if one.is_alarm]
+
+
 def test_a_reference_read_back_is_the_same(reference) -> None:
     text = json.dumps(reference.to_dict(), allow_nan=False)
     assert DriftReference.from_dict(json.loads(text)) == reference

@@ -8,7 +8,12 @@ import polars as pl
 import pytest
 
 from features.errors import DataError
-from models.failure_model import check_feature_order, contract_version, feature_values
+from models.failure_model import (
+    check_feature_order,
+    contract_version,
+    feature_values,
+    finite_values,
+)
 
 
 def test_extra_and_reordered_columns_do_not_change_scores(model, rows) -> None:
@@ -69,3 +74,12 @@ def test_calibrating_keeps_the_ranking(model, rows) -> None:
 def test_the_contract_version_tells_feature_lists_apart() -> None:
     assert contract_version(["a", "b"]) != contract_version(["b", "a"])
     assert contract_version(["a", "b"]) == contract_version(("a", "b"))
+
+
+def test_infinite_values_are_very_large_where_values_are_computed_with() -> None:
+    frame = pl.DataFrame({"a": [float("inf"), float("-inf"), None, 2.5]})
+    found = finite_values(frame, ["a"])[:, 0]
+    assert found[[0, 1, 3]].tolist() == pytest.approx([1e18, -1e18, 2.5])
+    assert np.isnan(found[2])
+    assert np.isfinite(found[:2] ** 2).all()
+    assert frame["a"][0] == float("inf")  # the frame is as it was

@@ -104,5 +104,6 @@ def test_recall_of_a_class_counts_incidents_once_and_takes_the_first_alert() -> 
     assert [c.lead_h for c in found] == [6.0, None, 6.0]
     assert [c.ratio for c in found] == [0.5, None, 2.0]
     assert [c.by_signs for c in found] == [None, None, 0.25]
+    assert [c.ratio_by_signs for c in found] == [None, None, 4.0]
     # Exact: of one, caught, the true share may be as low as 2.5 %.
     assert found[2].recall.low == pytest.approx(0.025)

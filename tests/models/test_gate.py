@@ -63,7 +63,31 @@ def test_rows_without_a_positive_decide_nothing(judged) -> None:
     negative = judged.filter(pl.col("label") == 0)
     found = decide(negative, candidate="score", bootstrap=FAST)
     assert not found.is_accepted
-    assert "none positive" in found.reason
+    assert "rows with 0 incidents of 0 entities" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("entities", "incidents", "is_accepted"),
+    [
+        (["a"], ["1"], False),
+        (["a", "b", "c", "d", "e"], ["1", "2", "3", "4", "5"], False),
+        (["lemon"] * 6, ["1", "2", "3", "4", "5", "6"], False),  # one bad unit is one witness
+        (["a", "b", "c", "d", "e", "f"], ["1"] * 6, False),  # and so is one event
+        (["a", "b", "c", "d", "e", "f"], ["1", "2", "3", "4", "5", "6"], True),
+    ],
+)
+def test_fewer_than_six_failed_entities_decide_nothing(entities, incidents, is_accepted) -> None:
+    rows = pl.DataFrame(
+        {
+            "entity_id": [*entities, *(f"gpu-{i}" for i in range(60))],
+            "incident_id": [*incidents, *[None] * 60],
+            "label": [1] * len(entities) + [0] * 60,
+            "score": [0.9] * len(entities) + [0.01] * 60,
+        }
+    )
+    found = decide(rows, candidate="score", bootstrap=Bootstrap(resamples=100))
+    assert found.is_accepted == is_accepted
+    assert ("needed 6 of each" in found.reason) != is_accepted
 
 
 def test_a_first_candidate_of_chance_is_seldom_accepted() -> None:

@@ -184,3 +184,15 @@ def test_without_incidents_there_is_no_hazard(world) -> None:
     healthy = labels.with_columns(label=pl.lit(0, pl.Int8), incident_id=pl.lit(None, pl.String))
     with pytest.raises(TooFewIncidentsError):
         train_hazard(matrix, healthy, feature_names=NAMES, spec=SPEC, until=T0 + 40 * DAY)
+
+
+def test_a_period_that_the_record_does_not_reach_goes_on_with_the_hazard_before_it(world) -> None:
+    matrix, labels = world
+    found = train_hazard(matrix, labels, feature_names=NAMES, spec=SPEC, until=T0 + 20 * DAY)
+    second, third = found.periods[1:]
+    assert (third.n_rows, third.n_failed) == (0, 0)
+    of_day = [  # mean hazard of a day in the 10 days of the second period and the 20 of the third
+        -np.log1p(-period.probability(matrix)).mean() / days
+        for period, days in ((second, 10), (third, 20))
+    ]
+    assert of_day[1] == pytest.approx(of_day[0], rel=0.25)

@@ -53,6 +53,19 @@ def test_incidents_of_gpus_few_incidents_and_no_counts_give_no_host_part() -> No
     assert fit_host(gpus.drop(LINKS), nodes, incidents=incidents, task=TASK) is None
 
 
+def test_nodes_that_weigh_more_count_for_more() -> None:
+    gpus, nodes, incidents = record(40)
+    heavy = nodes.with_columns(
+        weight=pl.when(pl.col("entity_id").is_in(incidents["node"])).then(1.0).otherwise(10.0)
+    )
+    plain, weighed = (
+        fit_host(gpus, told, incidents=incidents, task=TASK) for told in (nodes, heavy)
+    )
+    assert plain is not None
+    assert weighed is not None
+    assert weighed.probability(gpus[[0]])[0] < 0.5 * plain.probability(gpus[[0]])[0]
+
+
 def test_a_count_never_speaks_for_a_node() -> None:
     gpus, nodes, incidents = record(40)
     turned = gpus.with_columns((3.0 - pl.col(LINKS)).alias(LINKS))

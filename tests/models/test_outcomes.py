@@ -1,6 +1,7 @@
 """Rules of live outcomes: what is a hit, a false alarm, a miss, and what cannot be told."""
 
 from datetime import UTC, datetime, timedelta
+from statistics import median
 from typing import Any
 
 import polars as pl
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from features.contracts import UTC_TIME
 from features.errors import DataError
 from features.tables import CORE_INCIDENTS, LABELS, LIVE_OUTCOMES, LIVE_QUALITY, NODE_SCORES
 from models.outcomes import calibration_sums, judge_alerts, live_quality, with_labels
@@ -150,3 +152,74 @@ def test_every_alert_with_a_known_label_is_judged_once_and_no_incident_twice(
         kinds = set(own["outcome"])
         assert len(kinds) == has_incident  # caught or missed, never both
         assert (own["outcome"] == "miss").sum() <= 1
+
+
+def slow_quality(
+    found: pl.DataFrame, rows: pl.DataFrame
+) -> dict[tuple[Any, ...], dict[str, float | None]]:
+    """Quality by week and model, counted one row at a time."""
+
+    def monday(at: datetime) -> datetime:
+        day = at - timedelta(microseconds=1)
+        midnight = day.replace(hour=0, minute=0, second=0, microsecond=0)
+        return midnight - timedelta(days=midnight.weekday())
+
+    def share(part: float, whole: float) -> float | None:
+        return part / whole if whole else None
+
+    groups: dict[tuple[Any, ...], tuple[list[Any], list[Any]]] = {}
+    for side, frame in enumerate((found, rows)):
+        for row in frame.iter_rows(named=True):
+            is_known = side == 0 or (row["score"] is not None and row["label"] is not None)
+            if is_known:
+                group = (monday(row["as_of"]), row["model_version"])
+                groups.setdefault(group, ([], []))[side].append(row)
+    made = {}
+    for group, (judged_rows, scored) in groups.items():
+        hits = [row for row in judged_rows if row["outcome"] == "hit"]
+        false = [row for row in judged_rows if row["outcome"] == "false_alarm"]
+        caught = {row["incident_id"] for row in hits}
+        missed = [row for row in judged_rows if row["outcome"] == "miss"]
+        errors = [(row["score"] - row["label"]) ** 2 for row in scored]
+        made[group] = {
+            "precision": share(len(hits), len(hits) + len(false)),
+            "recall": share(len(caught), len(caught) + len(missed)),
+            "mean_score": share(sum(row["score"] for row in scored), len(scored)),
+            "observed_rate": share(sum(row["label"] for row in scored), len(scored)),
+            "brier": share(sum(errors), len(scored)),
+            "median_lead_h": median(row["lead_h"] for row in hits) if hits else None,
+        }
+    return made
+
+
+PLACE = st.tuples(st.sampled_from("ab"), st.integers(0, 9), st.sampled_from(["m/1", "m/2"]))
+SEEN = st.tuples(st.sampled_from([0.1, 0.8, None]), st.sampled_from(["i1", "i2", "own_action", ""]))
+
+
+@given(st.dictionaries(PLACE, SEEN, max_size=12), st.sets(PLACE, max_size=6))
+def test_live_quality_is_what_counting_by_hand_gives(
+    course: dict[tuple[str, int, str], tuple[float | None, str]],
+    alerted: set[tuple[str, int, str]],
+) -> None:
+    # Half a day apart from Saturday on: a week ends among them.
+    once = {(n, h * 12 - 96 + 24 * 6): (m, *seen) for (n, h, m), seen in course.items()}
+    frame = pl.concat(
+        [scores(), *(scores((n, h, s), model=m) for (n, h), (m, s, _) in once.items())]
+    )
+    labelled = labels(
+        *(
+            (n, h, 1, word) if word[:1] == "i" else (n, h, None if word else 0, word or None)
+            for (n, h), (_, _, word) in once.items()
+        )
+    )
+    rows = with_labels(frame, labelled)
+    at = {(n, h * 12 - 96 + 24 * 6) for n, h, _ in alerted} & once.keys()
+    alerts = pl.concat([scores(), *(scores((n, h, 0.9), model=once[n, h][0]) for n, h in at)])
+    incidents = INCIDENTS.with_columns(start=pl.lit(T0 + 200 * HOUR).cast(UTC_TIME))
+    found = judge_alerts(alerts, rows, incidents=incidents)
+    fast = live_quality(found, calibration_sums(rows))
+    slow = slow_quality(found, rows)
+    assert {(row["week"], row["model_version"]) for row in fast.to_dicts()} == slow.keys()
+    for row in fast.to_dicts():
+        for name, value in slow[row["week"], row["model_version"]].items():
+            assert row[name] == (None if value is None else pytest.approx(value)), name

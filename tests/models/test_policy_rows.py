@@ -23,9 +23,9 @@ def scored(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows with a made-up score, some unknown, and some labels censored."""
     rng = np.random.default_rng(3)
     score = rng.random(rows.height) + 0.5 * rows["label"].to_numpy()
+    is_scored, is_labelled = (pl.Series(rng.random(rows.height) > 0.1) for _ in range(2))
     return rows.with_columns(
-        score=pl.when(rng.random(rows.height) > 0.1).then(pl.Series(score)),
-        label=pl.when(rng.random(rows.height) > 0.1).then("label"),
+        score=pl.when(is_scored).then(pl.Series(score)), label=pl.when(is_labelled).then("label")
     )
 
 
@@ -63,6 +63,11 @@ POLICIES = st.builds(
     st.integers(0, 3),
     st.integers(0, 30),
 )
+
+
+def test_some_scores_are_known_and_some_are_not(prepared, frame) -> None:
+    assert 0.8 * frame.height < prepared.score.size < frame.height
+    assert frame["label"].null_count() > 0
 
 
 @given(policy=POLICIES)
@@ -143,6 +148,18 @@ def test_more_of_the_same_never_makes_a_fleet_worth_less(prepared) -> None:
         worth.append(size / dispersion(day, n_units=60))
     assert worth == sorted(worth)
     assert worth[-1] > 6000
+
+
+@given(ranks=st.tuples(st.integers(0, 1200), st.integers(0, 60)))
+def test_thresholds_between_two_are_falling_scores_strictly_between(ranks, prepared) -> None:
+    ranked = np.sort(prepared.score)[::-1]
+    high, low = ranked[ranks[0]], ranked[sum(ranks)]
+    between = prepared.thresholds_between(high, low)
+    there = set(prepared.score[(prepared.score > low) & (prepared.score < high)].tolist())
+    assert list(between) == sorted(set(between), reverse=True)
+    assert set(between) <= there
+    assert len(between) == min(len(there), 16)
+    assert not there or between[0] == max(there)
 
 
 @pytest.mark.parametrize(

@@ -124,9 +124,46 @@ def test_persistence_and_cooldown_do_not_depend_on_the_test_part(
     assert thresholds == sorted(thresholds, reverse=True)
 
 
+def test_another_policy_is_tested_only_where_it_catches_clearly_more(
+    monkeypatch, prepare, scored
+) -> None:
+    tried = []
+
+    def remember(rows, policies, **_):
+        tried.append(policies)
+        return SequenceEnd(None, Episodes(0, 0, 0.0), 0)
+
+    monkeypatch.setattr("models.policy_tuning.try_in_order", remember)
+    noise = pl.Series(np.random.default_rng(2).random(scored.height))
+    tune = prepare(scored.with_columns(pl.col("score") + 0.5 * noise))
+    alone = [
+        replace(GRID, persistence=(pair,), cooldowns=(cooldown,))
+        for pair in GRID.persistence
+        for cooldown in GRID.cooldowns
+    ]
+    for grid in (GRID, *alone):
+        tune_for_precision(tune, tune, grid, precision=0.3)
+    caught = [
+        max((set(tune.caught_by(tune.alerts(one))) for one in policies), key=len)
+        for policies in tried
+    ]
+    taken, default, *others = caught
+    gained, lost = len(taken - default), len(default - taken)
+    assert tried[0] == tried[1] or gained - lost > (gained + lost) ** 0.5
+    assert max(len(one) for one in others) > len(default)  # the most would have been another
+
+
 def test_scores_without_signal_get_no_guarantee(prepare, noise) -> None:
     tune, test = prepare(noise.filter(EVEN)), prepare(noise.filter(~EVEN))
     choice = tune_for_precision(tune, test, GRID, precision=0.9)
+    assert choice.policy is None
+    assert "No threshold qualifies for precision >= 0.9" in choice.explanation
+
+
+def test_scores_that_are_all_alike_get_no_guarantee(prepare, scored) -> None:
+    alike = prepare(scored.with_columns(score=pl.lit(1.0)))
+    assert alike.outcome(replace(GRID.policies()[0], threshold=1.0)).size > 30
+    choice = tune_for_precision(alike, alike, GRID, precision=0.9)
     assert choice.policy is None
     assert "No threshold qualifies for precision >= 0.9" in choice.explanation
 

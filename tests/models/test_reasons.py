@@ -100,7 +100,7 @@ def test_no_row_has_no_reasons(model, rows, bundle) -> None:
 def test_a_window_that_the_meaning_names_is_named_once(model, rows, bundle) -> None:
     said = tuple(replace(f, meaning=f"{f.meaning} in the last 24h") for f in bundle.features)
     reasons = explain(rows.sort("gpu_temp_c_max_24h").tail(1), model, features=said)[0]
-    assert "Hottest in the last 24h: " in reasons[0]
+    assert "Hottest in the last 24 h: " in reasons[0]
 
 
 @pytest.mark.parametrize(("push", "named"), [(0.6, "unusual"), (0.4, "usual")])
@@ -143,7 +143,10 @@ def test_reasons_of_many_rows_are_those_of_the_slow_way_row_by_row(data, n_rows,
     # Eighths: sums are exact in any order, and ties abound.
     pushes, is_unusual = table(st.integers(-8, 8)) / 8, table(st.booleans())
     families = data.draw(st.lists(st.sampled_from("abc"), min_size=width, max_size=width))
-    slow = [slow_top_of_families(*row) for row in zip(pushes, [families] * n_rows, is_unusual)]
+    slow = [
+        slow_top_of_families(*row)
+        for row in zip(pushes, [families] * n_rows, is_unusual, strict=True)
+    ]
     assert top_of_families(pushes, families, is_unusual=is_unusual) == slow
 
 
@@ -154,7 +157,7 @@ def test_what_is_unusual_is_told_as_one_value_at_a_time(rows) -> None:
     for given_usual in (usual, None):
         found = unusual_values(matrix, ("x", "other"), given_usual)
         slow = [
-            [slow_is_unusual(n, v, given_usual) for n, v in zip(("x", "other"), row)]
+            [slow_is_unusual(n, v, given_usual) for n, v in zip(("x", "other"), row, strict=True)]
             for row in rows
         ]
         assert found.tolist() == slow
@@ -167,3 +170,10 @@ def test_a_value_in_words_is_the_value_to_a_tenth(value, unit) -> None:
         seconds = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}[rest[0]]
         value, shown = value * {"h": 3600, "us": 1e-6}[unit] / seconds, float(shown)
     assert float(shown) == pytest.approx(value, rel=0.06, abs=1e-300)
+
+
+def test_usual_values_can_be_stored_whatever_a_sensor_said(rows) -> None:
+    name = "gpu_temp_c_max_24h"
+    broken = rows.with_columns(pl.lit(float("inf")).cast(pl.Float32).alias(name))
+    usual = usual_values(broken, [name])
+    assert all(np.isfinite(share[name]) for share in (usual.low, usual.median, usual.high))

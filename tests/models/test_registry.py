@@ -1,6 +1,7 @@
 """Rules of the model registry, on one SQLite store for the session (migrations take seconds)."""
 
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from features.errors import DataError
 from models.bundle import ModelBundle
+from models.ensembles.site import with_ensemble
 from models.evaluation import Estimate
 from models.gate import GateDecision
 from models.registry import (
@@ -21,6 +24,8 @@ from models.registry import (
     RegisteredVersion,
     RegistryError,
 )
+from models.specs import TrainSpec
+from models.splits import TimeSplit
 from models.version_page import VersionPage
 
 ACCEPTED = GateDecision(
@@ -66,6 +71,20 @@ def test_a_version_read_back_scores_the_same_to_the_last_bit(registry, bundle, r
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("horizon_h", "ensemble"), [(129, "parallel"), (130, "cascade")])
+def test_an_ensemble_read_back_scores_the_same_to_the_last_bit(
+    registry, bundle, rows, horizon_h, ensemble
+) -> None:
+    ours = variant(bundle, horizon_h=horizon_h)
+    split = TimeSplit(rows, rows, rows, {})
+    model = with_ensemble(ours.model, split, ensemble=ensemble, spec=ours.model.spec)
+    ours = replace(ours, model=model.calibrated_on(rows))
+    again = registry.load(registry.register(ours))
+    assert (again.model.scores(rows) == ours.model.scores(rows)).all()
+    assert (again.model.scores(rows) != bundle.model.scores(rows)).any()
+
+
+@pytest.mark.slow
 def test_registering_an_equal_bundle_again_makes_no_version(registry, bundle) -> None:
     first = registry.register(variant(bundle, horizon_h=102))
     again = registry.register(variant(bundle, horizon_h=102))
@@ -82,11 +101,11 @@ def test_promotion_keeps_the_last_champion_and_rollback_returns_to_it(registry, 
     name = first.name
     assert registry.version_of(name, CHAMPION) is None
     registry.promote(first, decision=ACCEPTED)
-    registry.promote(second, decision=ACCEPTED)
-    assert registry.load_champion(name)[0].version == second.version
+    registry.promote(second, decision=ACCEPTED, against=first)
+    assert registry.version_of(name, CHAMPION).version == second.version
     assert registry.version_of(name, PREVIOUS).version == first.version
     assert registry.rollback(name, **WHO).version == first.version
-    assert registry.load_champion(name)[0].version == first.version
+    assert registry.version_of(name, CHAMPION).version == first.version
     with pytest.raises(RegistryError, match="no alias 'previous'"):
         registry.rollback(name, **WHO)
 
@@ -106,8 +125,6 @@ def test_a_candidate_the_gate_refused_is_not_promoted(registry, bundle) -> None:
     with pytest.raises(RegistryError, match="Not better beyond chance"):
         registry.promote(first, decision=REFUSED)
     assert registry.version_of(first.name, CHAMPION) is None
-    with pytest.raises(RegistryError, match="no version has the alias 'champion'.*registered: 1"):
-        registry.load_champion(first.name)
 
 
 @pytest.mark.slow
@@ -124,9 +141,9 @@ def test_an_alias_left_dangling_is_a_clear_error_and_can_be_moved_on(
         )
     database.close()
     with pytest.raises(RegistryError, match="'champion' points at version 9, which was deleted"):
-        registry.load_champion(first.name)
+        registry.version_of(first.name, CHAMPION)
     registry.promote(first, decision=ACCEPTED)
-    assert registry.load_champion(first.name)[0].version == first.version
+    assert registry.version_of(first.name, CHAMPION).version == first.version
     assert registry.version_of(first.name, PREVIOUS) is None
 
 
@@ -135,15 +152,12 @@ def test_a_deleted_champion_is_no_champion(registry, bundle) -> None:
     first = registry.register(variant(bundle, horizon_h=112))
     registry.promote(first, decision=ACCEPTED)
     registry._client.delete_model_version(first.name, str(first.version))
-    with pytest.raises(RegistryError, match="champion.*none"):
-        registry.load_champion(first.name)
+    assert registry.version_of(first.name, CHAMPION) is None
 
 
 @pytest.mark.slow
 def test_a_model_or_version_that_is_not_there_is_named(registry, bundle) -> None:
     assert registry.version_of("absent", CHAMPION) is None
-    with pytest.raises(RegistryError, match="absent.*registered: none"):
-        registry.load_champion("absent")
     known = registry.register(variant(bundle, horizon_h=107))
     with pytest.raises(RegistryError, match="has no version 99; registered: 1"):
         registry.load(RegisteredVersion(known.name, 99))
@@ -191,7 +205,7 @@ def test_a_fresh_process_loads_the_champion_and_leaves_nothing_behind(
         "import sys; from pathlib import Path; from models.registry import ModelRegistry; "
         f"r = ModelRegistry(database=Path({str(store / 'models.db')!r}), "
         f"artifacts=Path({str(store / 'artifacts')!r})); "
-        f"print(r.load_champion({version.name!r})[1].fingerprint)"
+        f"print(r.load(r.version_of({version.name!r}, 'champion')).fingerprint)"
     )
     root = Path(__file__).parents[2]
     done = subprocess.run(
@@ -233,7 +247,7 @@ def three(registry: ModelRegistry, bundle: ModelBundle, horizon_h: int) -> list[
         for card in ("a", "b", "c")
     ]
     registry.promote(made[0], decision=ACCEPTED)
-    registry.promote(made[1], decision=ACCEPTED)
+    registry.promote(made[1], decision=ACCEPTED, against=made[0])
     return made
 
 
@@ -247,13 +261,13 @@ def test_a_promotion_that_stops_half_way_leaves_the_old_champion_and_can_be_repe
     with monkeypatch.context() as patched:
         crash_at_alias_move(registry, patched, number)
         with pytest.raises(CrashError):
-            registry.promote(third, decision=ACCEPTED)
-    assert registry.load_champion(name)[0].version == second.version
+            registry.promote(third, decision=ACCEPTED, against=second)
+    assert registry.version_of(name, CHAMPION).version == second.version
     assert (registry.interrupted(name).version, registry.interrupted(name).by) == (3, "the gate")
     if number == 2:
         with pytest.raises(RegistryError, match="stopped half way.*promote one of: 1, 2, 3"):
             registry.rollback(name, **WHO)
-    registry.promote(third, decision=ACCEPTED)
+    registry.promote(third, decision=ACCEPTED, against=second)
     assert registry.version_of(name, CHAMPION).version == third.version
     assert registry.version_of(name, PREVIOUS).version == second.version
     assert registry.interrupted(name) is None
@@ -270,7 +284,7 @@ def test_a_rollback_that_stops_half_way_leaves_one_champion_and_can_be_repeated(
         crash_at_alias_move(registry, patched, number)
         with pytest.raises(CrashError):
             registry.rollback(name, **WHO)
-    assert registry.load_champion(name)[0].version == champion
+    assert registry.version_of(name, CHAMPION).version == champion
     assert registry.interrupted(name).move == "rollback"
     assert registry.rollback(name, **WHO).version == first.version
     assert registry.version_of(name, PREVIOUS) is None
@@ -308,8 +322,10 @@ def test_a_gate_that_compared_with_an_earlier_champion_must_be_asked_again(
     registry, bundle
 ) -> None:
     first, second, third = three(registry, bundle, 126)
-    with pytest.raises(RegistryError, match=r"held it against .*/1, but the champion is now .*/2"):
-        registry.promote(third, decision=ACCEPTED, against=first)
+    # None: there was no champion when it was judged, and another trainer was faster.
+    for against in (first, None):
+        with pytest.raises(RegistryError, match=r"against another .*, or none; .* is now .*/2"):
+            registry.promote(third, decision=ACCEPTED, against=against)
     assert registry.version_of(first.name, CHAMPION).version == second.version
 
 
@@ -342,3 +358,70 @@ def test_a_registry_just_opened_can_roll_back(registry, bundle, store) -> None:
     first, _, _ = three(registry, bundle, 129)
     fresh = ModelRegistry(database=store / "models.db", artifacts=store / "artifacts")
     assert fresh.rollback(first.name, **WHO).version == first.version
+
+
+@pytest.mark.parametrize(
+    ("ask", "is_open"),
+    [
+        pytest.param(
+            lambda one: one.version_of("gpu-failure-6h", CHAMPION), True, marks=pytest.mark.slow
+        ),
+        (lambda one: one.version_of("gpu-failure-6h", CHAMPION), False),
+        (lambda one: one.versions("gpu-failure-6h"), False),
+        (lambda one: one.names(), False),
+    ],
+)
+def test_a_database_that_cannot_be_read_is_named(store, tmp_path, registry, ask, is_open) -> None:
+    registry.names()  # so that the file is there
+    for one in store.glob("mlflow.db*"):
+        shutil.copy(one, tmp_path)
+    broken = ModelRegistry(database=tmp_path / "mlflow.db", artifacts=tmp_path / "artifacts")
+    if is_open:
+        broken.names()
+    (tmp_path / "mlflow.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(RegistryError, match=r"mlflow\.db cannot be read.*not a database.*Restore"):
+        ask(broken)
+
+
+def files_of(registry: ModelRegistry, version: RegisteredVersion) -> Path:
+    """The folder that holds the files of a version."""
+    number = str(version.version)
+    source = registry._client.get_model_version_download_uri(version.name, number)
+    if source.startswith("models:/"):  # the address of a logged model
+        model = registry._client.get_logged_model(source.removeprefix("models:/"))
+        source = model.artifact_location
+    return Path(source.removeprefix("file://"))
+
+
+@pytest.mark.slow
+def test_a_bundle_whose_files_are_lost_is_stored_again(registry, bundle) -> None:
+    ours = variant(bundle, horizon_h=144)
+    first = registry.register(ours)
+    shutil.rmtree(files_of(registry, first))
+    again = registry.register(ours)
+    assert (again.version, again.is_new) == (2, True)
+    assert registry.load(again).fingerprint == ours.fingerprint
+    assert registry.register(ours) == again  # once, and not with every training
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["remove", "garble", "other release"])
+def test_a_version_that_cannot_be_read_is_made_champion_by_nobody(
+    registry, bundle, store, monkeypatch, damage
+) -> None:
+    first, second, third = three(registry, bundle, {"r": 141, "g": 142, "o": 143}[damage[0]])
+    for version in (first, third):
+        folder = files_of(registry, version)
+        if damage == "remove":
+            shutil.rmtree(folder)
+        elif damage == "garble":
+            (folder / "extra_files" / "card.json").write_bytes(b"\xff\xfe\x00")
+    if damage == "other release":
+        monkeypatch.setattr("models.registry.bundle_from_documents", lambda _: TrainSpec(seasons=3))
+    kinds = DataError if damage == "other release" else RegistryError
+    with pytest.raises(kinds, match=r"/1: .*(cannot be read|cannot read)"):
+        registry.rollback(first.name, **WHO)
+    with pytest.raises(kinds, match=r"/3: .*(cannot be read|cannot read)"):
+        registry.promote_by_hand(third, **WHO, overrules_gate=True)
+    assert registry.version_of(first.name, CHAMPION) == second
+    assert registry.interrupted(first.name) is None

@@ -195,6 +195,7 @@ def test_a_node_with_few_unknown_gpus_is_scored_and_says_so(matrix, served) -> N
     assert row["status"] == "ok"
     assert row["status_reason"] is None
     assert row["reasons"][-1].startswith("1 of 4 GPUs not scored: 100 %")
+    assert row["reasons"][0] != "leading GPU: gpu-01"
 
 
 def test_a_gpu_in_no_node_is_scored_but_makes_no_node(matrix, served) -> None:

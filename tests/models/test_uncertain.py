@@ -57,6 +57,11 @@ def test_a_drain_that_goes_on_hides_all_that_follows() -> None:
     assert added(hidden(5), again) == []
 
 
+def test_a_short_drain_within_a_long_one_does_not_end_it() -> None:
+    both = pl.concat([own(1, 20), own(3, 4), own(9, 12)])
+    assert added(hidden(5), both) == []
+
+
 def test_what_others_did_is_no_uncertain_positive() -> None:
     assert added(hidden(5), own(9, 12, "maintenance")) == []
     assert added(hidden(5, why="maintenance"), own(9, 12)) == []

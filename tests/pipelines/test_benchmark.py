@@ -51,11 +51,11 @@ ordinal_levels: [cage]
 """
 
 
-def record():
+def record(months=17):
     """Forty GPUs in two cages; each month three of cage 1 fail."""
     lines = ["serial,location,insert,remove,event"]
     lines += [f"g{i},c{i % 2}n{i},{START.isoformat()},," for i in range(40)]
-    for month in range(17):
+    for month in range(months):
         at = START + timedelta(days=20 + 30 * month)
         for k in range(3):
             i = (2 * (3 * month + k) + 1) % 40
@@ -122,6 +122,16 @@ def test_absent_data_is_one_clear_error(data):
         run_benchmark("small", data_dir=data)
 
 
+def test_a_longer_version_of_a_record_is_read_by_naming_its_file(data):
+    protocol_path("small").write_text(PROTOCOL + "has_parts: false\n")
+    (data / "record_long.csv").write_text(record(months=20))
+    with pytest.raises(SourceError, match=r"record\.csv, record_long\.csv\. Each is the whole"):
+        run_benchmark("small", data_dir=data)
+    later = datetime(2025, 6, 1, tzinfo=UTC)  # past the end of the short one
+    result = run_benchmark("small", data_dir=data / "record_long.csv", origins=[later])
+    assert result.windows[0].metrics().n_positive > 0
+
+
 def test_a_protocol_with_a_mistake_names_it(data):
     path = protocol_path("small")
     path.write_text(PROTOCOL.replace("every_d: 30", "every_d: 0").replace("test_d", "tets_d"))
@@ -151,7 +161,7 @@ def test_a_record_of_ones_own_lies_beside_its_protocol(data):
     ("asked", "said"),
     [
         ({"name": None}, "give the name of a data set, or --history"),
-        ({"name": "small"}, "say with --data which folder"),
+        ({"name": "small"}, "say with --data which folder or file"),
     ],
 )
 def test_a_benchmark_that_is_not_said_is_asked_for(data, asked, said):
@@ -168,5 +178,5 @@ def test_the_page_shows_each_window_with_its_gains(data, tmp_path):
     page = tmp_path / "result.html"
     run_benchmark("small", data_dir=data, page_path=page)
     text = page.read_text()
-    wanted = ("S = 2025-01-01", "gain in AP", "labels dealt anew", "without the top units")
+    wanted = ("S = 2025-01-01", "the model has more", "labels dealt anew", "control, ranked within")
     assert [word for word in wanted if word not in text] == []

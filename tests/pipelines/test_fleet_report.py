@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from features.errors import SourceError
+from models.intervals import exact_share
 from pipelines.fleet_report import render_fleet_report, write_fleet_report
 from pipelines.fleet_report_checks import (
     Check,
@@ -21,7 +22,6 @@ from pipelines.fleet_report_checks import (
     beyond_chance,
     capture_check,
     distribution_checks,
-    exact_share,
     job_checks,
     rate_checks,
     sign_checks,

@@ -28,6 +28,11 @@ from features.tables import (
     LABELS,
     NODE_SCORES,
 )
+from models.candidate import CandidatePlan
+from models.evaluation import Estimate
+from models.gate import GateDecision
+from models.registry import RegisteredVersion, RegistryError
+from models.specs import SiteChoice
 from models.warnings import WarningPolicy
 from pipelines import flow, remediate
 from pipelines.defs.features import feature_assets
@@ -36,6 +41,7 @@ from pipelines.demo import run_demo
 from pipelines.feature_set import check_feature_set, matrix_spec
 from pipelines.flow import labels_of, publish_latest, train_candidates
 from pipelines.publish import published_as_of
+from pipelines.recall_ceilings import recall_ceilings
 from pipelines.settings import Settings
 from pipelines.sources.catalogue import load_catalogue
 from pipelines.store import Span, TableStore
@@ -198,6 +204,34 @@ def test_training_looks_at_the_feature_set_first(tmp_path: Path) -> None:
         )
 
 
+def test_ensemble_span_and_ceilings_of_the_settings_reach_the_candidate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def noted(*_: Any, plan: CandidatePlan, **__: Any) -> None:
+        asked.append(plan)
+        raise DataError("no rows")
+
+    monkeypatch.setattr(flow, "build_candidate", noted)
+    split = {"train_until": T0 + HOUR, "valid_until": T0 + 2 * HOUR}
+    training = {"ensemble": "parallel", "span": 90}
+    where = settings(tmp_path, regime="demo", split=split, training=training)
+    stored_matrix(TableStore(tmp_path), where, hour=0)
+    told = train_candidates(
+        TableStore(tmp_path).read(GPU_MATRIX),
+        labels=LABELS.empty(),
+        incidents=CORE_INCIDENTS.empty(),
+        topology=CORE_TOPOLOGY.empty(),
+        settings=where,
+        catalogue=load_catalogue(None),
+    )
+    assert told == {"gpu-failure-24h": "not trained, scored by prior: no rows"}
+    assert asked[0].choice == SiteChoice(ensemble="parallel", span=90)
+    assert asked[0].ceilings == recall_ceilings(where)
+    assert asked[0].ceilings["all"] > 0
+
+
 @pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")  # backfill_policy
 @pytest.mark.parametrize(("feature_set", "reach_h"), [("standard", 48), ("full", 14 * 24)])
 def test_the_matrix_rests_on_as_much_telemetry_as_its_features_reach_back(
@@ -288,3 +322,22 @@ def test_the_demo_leaves_a_folder_of_others_alone(tmp_path: Path) -> None:
         run_demo(tmp_path, say=print)
     assert (tmp_path / "forewarn.yaml").read_text() == "site: production\n"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "is_accepted"),
+    [
+        (DataError("has schema 1, this program reads 2."), True),  # nothing can score with it
+        (RegistryError("its files cannot be read."), False),  # they may be restored
+    ],
+)
+def test_a_champion_that_cannot_be_read_does_not_stop_training(error, is_accepted) -> None:
+    class Unreadable(OneChampion):
+        def load(self, *_: Any) -> Any:
+            raise error
+
+    first = GateDecision(is_accepted=True, difference=Estimate(0.1, 0.05, 0.15), reason="Better.")
+    made: Any = SimpleNamespace(bundle=None, gate=first)
+    found = flow._decision(Unreadable(), made, champion=RegisteredVersion("m", 1))  # type: ignore[arg-type]
+    assert found.is_accepted == is_accepted
+    assert found.reason.startswith(f"Better. The champion was not compared: {error}")

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from features.errors import DataError
 from features.registry import Feature
 from models.alias_log import begin_move
 from models.bundle import ModelBundle
@@ -54,6 +55,7 @@ class TwoVersions:
         self.log = tmp_path / "log"
         self.calls: list[Any] = []
         self.stopped: Any = None
+        self.broken: dict[int, Exception] = {}
 
     def names(self) -> tuple[str, ...]:
         return ("gpu-failure-6h",)
@@ -65,6 +67,8 @@ class TwoVersions:
         return RegisteredVersion(name, 1) if alias == "champion" else None
 
     def load(self, version: RegisteredVersion) -> ModelBundle:
+        if version.version in self.broken:
+            raise self.broken[version.version]
         return self.bundles[version.version]
 
     def standing(self, version: RegisteredVersion) -> Standing:
@@ -123,6 +127,24 @@ def test_the_list_names_champion_gate_and_a_move_that_stopped(registry) -> None:
     assert "by ann: better. Nothing is lost: run the same command again." in said
 
 
+@pytest.mark.parametrize(
+    "error", [RegistryError("its files are gone"), DataError("has schema 1, this reads 2")]
+)
+def test_a_version_that_cannot_be_read_does_not_hide_the_others(registry, error) -> None:
+    registry.broken = {1: error}
+    lines = list_models(registry).split("\n")
+    assert [line.split()[0] for line in lines[2:4]] == ["2", "1"]
+    assert lines[2].endswith("2026-02-01")
+    assert lines[3].endswith("cannot be read")
+    assert lines[4] == f"  CANNOT BE READ: {error}"
+
+
+def test_versions_without_a_card_are_not_said_to_share_their_rows(registry) -> None:
+    registry.bundles = {n: replace(one, card={}) for n, one in registry.bundles.items()}
+    said = compare_versions(registry, *registry.versions("gpu-failure-6h"))
+    assert "A version without a card cannot be compared" in said
+
+
 def test_a_comparison_shows_only_the_settings_that_differ(registry) -> None:
     said = compare_versions(registry, *registry.versions("gpu-failure-6h"))
     assert "train.rounds" in said
@@ -146,3 +168,19 @@ def test_promoting_and_rolling_back_want_a_name_and_a_reason(registry, monkeypat
         ("gpu-failure-6h/2", {**noted, "overrules_gate": False}),
         ("gpu-failure-6h", noted),
     ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["promote", "gpu-failure-6h/2", "--by", " ", "--reason", "better"],
+        ["rollback", "gpu-failure-6h", "--by", "ann", "--reason", "\n"],
+        ["rollback", "gpu'; --", "--by", "ann", "--reason", "better"],
+        ["rollback", "gpu-failure-6h/1", "--by", "ann", "--reason", "better"],
+    ],
+)
+def test_a_move_without_words_or_model_moves_nothing(registry, monkeypatch, arguments) -> None:
+    monkeypatch.setattr(settings, "load_settings", lambda _: None)
+    monkeypatch.setattr(flow, "registry_of", lambda _: registry)
+    assert CliRunner().invoke(cli_models.app, arguments).exit_code != 0
+    assert registry.calls == []

@@ -9,7 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from features.errors import SettingsError
-from models.specs import TrainSpec
+from models.specs import SiteChoice, TrainSpec
 from models.splits import Origin
 from models.tuning import Trial, Tuned
 from pipelines.settings import Settings
@@ -45,11 +45,28 @@ def test_without_a_section_training_is_as_by_default() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"num_leaves": 65}, {"rounds": 0}, {"negative_share": 0.0}, {"n_seeds": 0}, {"leaves": 3}],
+    [
+        {"num_leaves": 65},
+        {"rounds": 0},
+        {"negative_share": 0.0},
+        {"n_seeds": 0},
+        {"leaves": 3},
+        {"ensemble": "both"},
+        {"span": 0},
+        {"span": "most"},
+    ],
 )
 def test_a_value_that_cannot_be_trained_with_is_refused(wrong) -> None:
     with pytest.raises(ValidationError, match=next(iter(wrong))):
         TrainingSettings.model_validate(wrong)
+
+
+@pytest.mark.parametrize("span", ["all", "auto", 90])
+def test_ensemble_and_span_are_chosen_by_the_section(span) -> None:
+    text = f"{{ensemble: cascade, span: {span}}}"
+    section = TrainingSettings.model_validate(yaml.safe_load(text))
+    assert section.choice == SiteChoice(ensemble="cascade", span=span)
+    assert TrainingSettings().choice == SiteChoice(ensemble="none", span="all")
 
 
 def test_the_report_names_the_chosen_the_start_and_how_many_were_given_up() -> None:
@@ -64,3 +81,32 @@ def test_without_a_split_there_is_no_moment_to_stop_at() -> None:
     settings = Settings(site="a", inputs=Path("i.yaml"), data_root=Path("d"), start=START)
     with pytest.raises(SettingsError, match="looks at nothing later"):
         tune_site(settings, out=Path("training.yaml"), trials=1, say=print)
+
+
+@pytest.mark.parametrize(
+    ("horizon_h", "out", "words"),
+    [
+        (48, "new.yaml", "horizon 48 h has no labels; choose one of horizons_h: 24, 1, 168"),
+        (24, "site.yaml", "holds something else than a training section"),
+        (24, ".", "cannot be written"),
+    ],
+)
+def test_what_cannot_end_well_is_refused_before_the_search(
+    tmp_path, monkeypatch, horizon_h, out, words
+) -> None:
+    (tmp_path / "site.yaml").write_text("site: a\n")
+    settings = Settings(
+        site="a",
+        inputs=Path("i.yaml"),
+        data_root=tmp_path / "data",
+        start=START,
+        end=START + timedelta(days=9),
+        split={  # type: ignore[arg-type]  # as a settings file says it
+            "train_until": START + timedelta(days=5),
+            "valid_until": START + timedelta(days=7),
+        },
+    )
+    with pytest.raises(SettingsError, match=words):
+        tune_site(settings, out=tmp_path / out, trials=1, horizon_h=horizon_h, say=print)
+    assert [one.name for one in tmp_path.iterdir()] == ["site.yaml"]
+    assert (tmp_path / "site.yaml").read_text() == "site: a\n"

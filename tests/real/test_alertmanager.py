@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.serving import score_reader
+from pipelines.serving import score_reader, score_schema
+from pipelines.serving.place import score_engine
 from pipelines.serving.score_schema import ScoreDatabaseError
-from tests.pipelines.serving.serving_world import GPUS, HOUR, MINUTE, World
+from tests.pipelines.serving.serving_world import GPUS, HOUR, MINUTE, T0, World
 from tests.real import alertmanager_server, postgres_server
 from tests.real.alertmanager_server import AlertmanagerServer, Receiver
 from tests.real.postgres_server import PostgresServer
@@ -26,10 +27,11 @@ def until(holds: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def hour_now() -> int:
-    """The last full hour, counted from the world's beginning: Alertmanager's clock is real."""
-    from tests.pipelines.serving.serving_world import T0
+    """An hour that is over, counted from the world's beginning: Alertmanager's clock is real.
 
-    return (datetime.now(UTC) - T0) // HOUR - 1
+    The one before the last: two minutes after its end are past at any minute of the real hour.
+    """
+    return (datetime.now(UTC) - T0) // HOUR - 2
 
 
 @pytest.mark.skipif(alertmanager_server.PROGRAM is None, reason=alertmanager_server.ABSENT)
@@ -110,3 +112,22 @@ def test_a_postgres_that_is_gone_and_back_lacks_no_tick(tmp_path: Path) -> None:
         world.tick(2)
         assert len(score_reader.ticks(engine)) == 3
         engine.dispose()
+
+
+@pytest.mark.skipif(postgres_server.PROGRAMS is None, reason=postgres_server.ABSENT)
+def test_a_writer_that_hangs_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(score_schema, "_PATIENCE_S", 1)
+    with PostgresServer() as server:
+        url = f"postgresql://forewarn@/postgres?host={server.folder}"
+        world = World(tmp_path, {"score_database": {"url": url}})
+        other = score_engine(world.settings)
+        with score_schema.writing(other):
+            assert world.tick(0).is_published
+            assert "lock timeout" in world.scorer.delivery.problems["database"]
+        world.scorer.once()
+        assert world.scorer.delivery.problems == {}
+        assert len(score_reader.ticks(other)) == 1
+        other.dispose()
+        world.scorer.delivery.engine.dispose()

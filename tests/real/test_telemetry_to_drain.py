@@ -13,7 +13,7 @@ import pytest
 
 from features.tables import GPU_SCORES, NODE_SCORES
 from pipelines.demo import SAMPLES, VALID_UNTIL, run_demo
-from pipelines.flow import registered_name, registry_of
+from pipelines.flow import node_policy
 from pipelines.settings import Settings, load_settings
 from pipelines.store import TableStore
 from remediation.hook import run_once
@@ -55,8 +55,7 @@ def box(settings, tmp_path):
 def failing_node(settings: Settings) -> tuple[str, datetime]:
     """A node that the model gave an alert for, and that did fail within the horizon; and when."""
     store = TableStore(settings.store_root)
-    name = registered_name(settings, 24)
-    policy = registry_of(settings).load_champion(name)[1].policies["node"]
+    policy = node_policy(settings, horizon_h=24)
     scores = store.read(NODE_SCORES).filter(
         pl.col("as_of") >= VALID_UNTIL, pl.col("score") >= policy.threshold
     )

@@ -10,7 +10,7 @@ BY_NAME = {feature.name: feature for feature in event_features(EventSpec())}
 
 
 def reason(name: str) -> str:
-    return _sentence(BY_NAME[name], 4.0, None, 0.7)
+    return _sentence(BY_NAME[name], 4.0, None, share=0.7, is_unusual=False)
 
 
 APP = "app_event_count_24h"
@@ -18,8 +18,8 @@ HBM = "hbm_event_count_24h"
 KINDS = "distinct_xid_count_24h"
 GPU = "leading GPU: GPU-1234"
 NOTE = "1 of 8 GPUs not scored: no telemetry"
-JOBS = "jobs (20% of what raises the score): Hours since its job began over 7 d: 5 h"
-HEAT = "telemetry (40% of what raises the score): Mean GPU temperature over 24 h: 81 C"
+JOBS = "jobs (20 % of what raises the score): Hours since its job began over 7 d: 5 h"
+HEAT = "telemetry (40 % of what raises the score): Mean GPU temperature over 24 h: 81 C"
 
 
 def test_the_names_used_here_exist():

@@ -13,6 +13,8 @@ from remediation.guards import GuardContext, judge
 from remediation.hold_out import HoldOut
 from remediation.hook import ALL_GUARDS
 from remediation.ledger_view import Held, Hold, LedgerView
+from remediation.program_asked import guards_with
+from remediation.requested import Approval, Requested
 from remediation.site import Caps, LevelRule, Site, Window, WorkingHours
 
 NOW = datetime(2026, 1, 5, 10, tzinfo=UTC)
@@ -162,6 +164,29 @@ def test_no_act_of_the_hook_touches_a_node_of_the_hold_out(wanted):
     one = judge(replace(DECISION, wanted=wanted), around, ALL_GUARDS)
     assert one.action == "watch"
     assert one.blocked_by[0].startswith("not_held_out: in the hold-out of 50 % of nodes")
+
+
+@pytest.mark.parametrize(
+    ("asked", "action"),
+    [(None, "watch"), ("cordon", "cordon"), ("drain_after_jobs", "drain_after_jobs")],
+)
+def test_the_hold_out_gives_way_to_what_a_person_approved_and_no_further(asked, action):
+    around = replace(CONTEXT, **site(hold_out=IN_HOLD_OUT))
+    leave = {
+        "a": Approval(
+            actor="ann",
+            decision_id=DECISION.decision_id,
+            boot_id="boot-1",
+            wanted=asked or "cordon",
+            expires_at=NOW + HOUR if asked else NOW,  # leave that has run out is none
+            recorded_at=NOW,
+        )
+    }
+    one = judge(DECISION, around, guards_with(Requested(approvals=leave)))
+    assert one.action == action
+    (said,) = [v.reason for v in one.verdicts if v.guard == "not_held_out"]
+    assert said.startswith("in the hold-out of 50 % of nodes")
+    assert ("ann approved" in said) == (asked is not None)
 
 
 def test_a_run_leaves_the_hold_out_alone_acts_on_the_others_and_notes_both(kit):

@@ -214,6 +214,16 @@ def test_g23_units_give_no_privileges_and_the_drop_in_takes_back_only_what_sudo_
     ]
 
 
+def test_the_scorers_unit_gives_no_privileges_either_and_shares_no_account_with_the_hook() -> None:
+    scorer, hook = settings_of("forewarn-score.service"), settings_of("forewarn-remediate.service")
+    assert scorer["User"] != hook["User"]
+    first = list(hook).index("NoNewPrivileges")
+    hardening = {key: value for key, value in list(hook.items())[first:] if key != "WantedBy"}
+    assert {key: scorer.get(key) for key in hardening} == hardening
+    assert scorer["UMask"] == hook["UMask"]
+    assert scorer["ExecStart"][0].endswith("/forewarn score --loop")
+
+
 def test_shipped_settings_act_on_nothing(tmp_path: Path) -> None:
     deployment = DEPLOY / "kubernetes" / "hook-deployment.yaml"
     (config,) = [

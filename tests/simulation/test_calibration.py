@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from scipy.stats import binom, kstest
 
+from models.intervals import poisson_interval
 from simulation.fleet.calibration import (
     calibrate,
     capture_curve,
     downtime_table,
-    exact_interval,
     hazards_over_time,
     lead_table,
     rate_table,
@@ -50,7 +50,7 @@ def test_each_class_fails_as_often_as_its_rate_says(h100_year: Fleet) -> None:
     table = rate_table(h100_year)
     assert table.height == 10
     for row in table.iter_rows(named=True):
-        low, high = exact_interval(row["observed"], tail=P_LEAST)
+        low, high = poisson_interval(row["observed"], confidence=1 - 2 * P_LEAST)
         assert low < row["expected"] < high, row
 
 

@@ -1,5 +1,6 @@
 """The guarantee of precision, on fleets whose truth is known."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import polars as pl
@@ -7,7 +8,8 @@ import pytest
 
 from models.event_metrics import caught_pairs
 from models.policy_tuning import PolicyGrid
-from simulation.guarantees import Kept, Size, check_budget, check_precision
+from models.warnings import WarningPolicy
+from simulation.guarantees import Kept, Size, check_budget, check_hardest, check_precision
 from simulation.score_fleets import TASK, TICK, ScoreProcess, draw_fleet
 
 DAY = (timedelta(hours=24),)
@@ -44,6 +46,16 @@ def test_drift_can_break_what_a_stationary_fleet_keeps() -> None:
     assert not found["1 of 1"][0].is_within_error
 
 
+def test_a_policy_rarely_passes_for_just_the_precision_it_has_and_often_for_less() -> None:
+    policy = WarningPolicy(threshold=0.2, tick=TICK, cooldown=DAY[0])
+    size = replace(FEW, n_fleets=20)
+    (kept,) = check_hardest(ScoreProcess(), policies=[policy], size=size)
+    assert 0.3 < kept.precision < 0.6
+    assert kept.n_broken <= 3
+    easier = check_precision(ScoreProcess(), grids=GRIDS, precisions=(0.3,), size=FEW)
+    assert easier["1 of 1"][0].n_given == FEW.n_fleets
+
+
 def test_a_budget_is_spent_on_other_nodes_as_on_those_it_was_tuned_on() -> None:
     found = check_budget(ScoreProcess(), grids=GRIDS, budget=4.0, size=FEW)["1 of 1"]
     assert found.n_given == FEW.n_fleets
@@ -59,6 +71,9 @@ def test_the_share_of_broken_promises_is_judged_with_its_sampling_error() -> Non
     assert kept(15).is_within_error
     assert not kept(16).is_within_error
     assert kept(0).broken_interval[0] == 0.0
+    few = replace(kept(2), n_given=4)
+    assert few.broken_interval_of_given == pytest.approx((0.068, 0.932), abs=0.001)
+    assert replace(few, n_given=0, n_broken=0).broken_interval_of_given is None
 
 
 def test_a_fleet_is_the_same_for_the_same_seed() -> None:

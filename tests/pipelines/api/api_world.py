@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -64,6 +63,9 @@ class ApiWorld:
         default_factory=lambda: {"n1": 0.9, "n2": 0.2, "n3": None, "n4": 0.2}
     )
     seconds: float = 0.0
+    open_ledger: Callable[["ApiWorld"], Any] = lambda world: SqliteLedger(
+        world.settings.ledger_path
+    )
 
     def __post_init__(self) -> None:
         self.settings = Settings.model_validate(
@@ -111,11 +113,9 @@ class ApiWorld:
         _, app = self.build()
         return Client(app, peer, host)
 
-    @contextmanager
     def ledger(self) -> Any:
         """The hook's ledger, to write."""
-        with SqliteLedger(self.settings.ledger_path) as ledger:
-            yield ledger
+        return self.open_ledger(self)
 
     def decide(self, node: str = "n1", decision_id: str = "0123456789abcdef") -> None:
         """Has the hook decide about a node, and drain it."""

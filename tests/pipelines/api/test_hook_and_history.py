@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.api.history_routes import whole_ticks
+from pipelines.api.ledger_reader import LedgerReader
 from pipelines.api.site_health import SiteHealth
 from pipelines.serving.published import latest_published
 from pipelines.serving.score_database import write_alerts, write_tick
@@ -94,6 +95,16 @@ def test_a_ledger_that_cannot_be_read_is_503_and_scores_go_on(world: ApiWorld) -
     assert client.get("/api/v1/scores").status_code == 200
 
 
+def test_the_ledger_is_opened_to_be_read_only(world: ApiWorld) -> None:
+    world.decide()
+    engine = LedgerReader(world.settings)._engine
+    with (
+        engine.connect() as connection,
+        pytest.raises(sa.exc.OperationalError, match="readonly"),
+    ):
+        connection.execute(sa.text("CREATE TABLE x (y)"))
+
+
 def test_an_approval_is_of_the_boot_that_was_decided_on(world: ApiWorld) -> None:
     world.decide()
     answer = world.client().post("/api/v1/requests", json=wish(), headers=ASK)
@@ -130,6 +141,31 @@ def test_a_wish_that_means_nothing_leaves_the_inbox_empty(
     answer = world.client().post("/api/v1/requests", json=wish(**changes), headers=ASK)
     assert (answer.status_code, words in answer.text) == (status, True), answer.text
     assert list((world.folder / "secret/inbox/new").iterdir()) == []
+
+
+def test_only_the_newest_decision_may_be_approved_and_only_in_time(world: ApiWorld) -> None:
+    world.decide()
+    world.decide(decision_id="f" * 16)
+    client = world.client()
+    older = client.post("/api/v1/requests", json=wish(), headers=ASK)
+    assert (older.status_code, "a newer decision" in older.text) == (409, True)
+    world.now = T0 + 2 * HOUR
+    late = client.post("/api/v1/requests", json=wish(decision_id="f" * 16), headers=ASK)
+    assert (late.status_code, "have expired" in late.text) == (409, True)
+    assert list((world.folder / "secret/inbox/new").iterdir()) == []
+
+
+def test_another_ledger_in_its_place_is_read_anew(world: ApiWorld) -> None:
+    world.decide("n1", "1" * 16)
+    client = world.client()
+    path = world.settings.ledger_path
+    assert [one["node"] for one in client.get("/api/v1/ledger/state").json()["held"]] == ["n1"]
+    for old in path.parent.glob(f"{path.name}*"):
+        old.unlink()
+    world.decide("n2", "2" * 16)
+    world.decide("n3", "3" * 16)
+    held = client.get("/api/v1/ledger/state").json()["held"]
+    assert [one["node"] for one in held] == ["n2", "n3"]
 
 
 def test_a_hold_needs_a_boot_that_someone_saw(world: ApiWorld) -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.publish import LATEST
-from tests.pipelines.api.api_world import HOUR, ApiWorld
+from pipelines.publish import LATEST, publish_scores
+from tests.pipelines.api.api_world import HOUR, T0, ApiWorld, score_rows
 
 
 @pytest.fixture
@@ -137,6 +137,45 @@ def test_a_broken_tick_leaves_the_old_one_and_is_reported(world: ApiWorld) -> No
     world.now += HOUR
     words = client.get("/api/v1/data-health").json()["problems"]
     assert words == ["only 75.0% of the GPUs have a score"]
+
+
+def test_a_failure_nobody_foresaw_is_reported_beside_the_old_tick(
+    world: ApiWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources, _ = world.build()
+    sources.fleet.current()
+    world.publish(hour=1)
+
+    def fail(_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("pipelines.api.fleet_view.read_snapshot", fail)
+    with pytest.raises(ZeroDivisionError):
+        sources.fleet.refresh()
+    assert "cannot be read" in sources.health.data_health(world.now)["problems"][0]
+
+
+def test_a_broken_topology_costs_the_racks_only(world: ApiWorld) -> None:
+    for path in (world.settings.store_root / "core" / "topology").rglob("*.parquet"):
+        path.write_bytes(b"broken")
+    node = world.client().get("/api/v1/nodes/n1").json()
+    assert node["why_no_rack"] == "the topology cannot be read: core/topology"
+
+
+def test_a_tick_without_nodes_is_an_answer(tmp_path: Path) -> None:
+    world = ApiWorld(tmp_path)
+    publish_scores(
+        world.settings.scores_dir,
+        gpu_scores=score_rows("gpu", T0, {"n1-g0": 0.5}, (24,)),
+        node_scores=score_rows("node", T0, {}, (24,)),
+        published_at=T0,
+        ttl=HOUR,
+    )
+    client = world.client()
+    answer = client.get("/api/v1/scores")
+    assert (answer.status_code, "scored are: none" in answer.text) == (404, True)
+    assert client.get("/api/v1/scores?kind=gpu").json()["n_total"] == 1
+    assert client.get("/api/v1/nodes/n1").json()["n_gpus"] == 1
 
 
 def test_the_folder_is_looked_at_once_a_second(world: ApiWorld) -> None:

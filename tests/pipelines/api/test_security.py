@@ -1,15 +1,18 @@
 """Rules of access: who is refused, by what, and that nothing of the machine is told."""
 
+import asyncio
 import dataclasses
 import hashlib
 import json
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 
 from features.errors import SettingsError
 from pipelines.api.access import Caller, open_access
 from pipelines.api.rate_limit import RateLimit
+from pipelines.api.serve import run
 from remediation.inbox import Present, RequestKey, decode, encode
 from remediation.inbox_files import read_inbox
 from tests.pipelines.api.api_world import (
@@ -228,7 +231,7 @@ def test_a_browser_without_a_session_is_sent_to_log_in(guarded: ApiWorld) -> Non
     )
     client = Client(guarded.build(access=access)[1])
     sent = client.get("/page")
-    assert (sent.status_code, sent.headers["location"]) == (303, "/login")
+    assert (sent.status_code, sent.headers["location"]) == (303, "/login?next=%2Fpage")
     assert client.send("POST", "/page").status_code == 401
     assert client.get("/static/a.css").status_code == 404
     assert client.get("/staticx").status_code == 303
@@ -264,6 +267,30 @@ def test_a_request_that_is_too_large_is_refused(near: ApiWorld) -> None:
             yield b"x" * 1000
 
     assert client.post("/api/v1/requests", content=chunks()).status_code in (400, 413)
+
+
+def test_a_body_that_never_ends_is_given_up(
+    near: ApiWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.api.gate.MOST_BODY_S", 0.01)
+
+    async def slow():  # type: ignore[no-untyped-def]
+        yield b"x"
+        await asyncio.sleep(3600)
+
+    assert near.client().post("/api/v1/requests", content=slow()).status_code == 400
+
+
+def test_the_server_bounds_what_stands_before_a_body(
+    near: ApiWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Another parser, where it is installed, reads headers without an end.
+    given: dict[str, object] = {}
+    monkeypatch.setattr("uvicorn.run", lambda _, **more: given.update(more))
+    monkeypatch.setattr("sys.setswitchinterval", lambda _: None)
+    run(FastAPI(), open_access(near.settings))
+    assert (given["http"], given["proxy_headers"], given["access_log"]) == ("h11", False, False)
+    assert isinstance(given["h11_max_incomplete_event_size"], int)
 
 
 @pytest.mark.parametrize("name", ["authorization", "host", "content-length"])

@@ -9,10 +9,12 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from features.errors import SettingsError, SourceError
 from models.warnings import WarningPolicy, raise_alerts
+from pipelines.serving import alertmanager
 from pipelines.serving.alert_book import Alert, AlertBook, Event, advance, alerts_frame
 from pipelines.serving.alertmanager import COVERAGE_ALERT, payload
 from pipelines.serving.delivery import read_book
@@ -81,6 +83,15 @@ def test_without_a_policy_alerts_are_closed() -> None:
     assert (book.open, book.closed[0].why_closed) == ((), "this horizon has no policy now")
 
 
+def test_while_its_model_cannot_be_loaded_an_alert_stays_open_until_its_horizon_ends() -> None:
+    book = run({"a": [0.9, 0.9]})[-1]
+    for hour, n_open in ((2, 1), (25, 1), (26, 0)):
+        tick = with_policy(tick_of(hour), None)
+        rows = rows_of("node", hour, {"a": None})
+        book = advance(book, tick, rows, earlier=rows.clear(), lead=LEAD)
+        assert len(book.open) == n_open
+
+
 def test_a_tick_that_is_known_changes_nothing() -> None:
     book = run({"a": [0.9, 0.9]})[-1]
     rows = rows_of("node", 1, {"a": 0.1})
@@ -94,11 +105,26 @@ def test_each_alert_is_fired_once_and_resolved_once() -> None:
     assert len({event.key for event in books[-1].outbox}) == 3
 
 
+def test_a_node_that_is_above_again_within_the_cooldown_opens_its_alert_again() -> None:
+    policy = WarningPolicy(threshold=0.5, n=1, k=1, tick=HOUR, cooldown=24 * HOUR)
+    books = run({"a": [0.9, 0.1, 0.1, 0.9, 0.1]}, policy=policy)
+    assert opened(books) == [["a"], [], [], ["a"], []]
+    told = [(event.kind, (event.at - T0) // HOUR) for event in books[-1].outbox]
+    assert told == [("fired", 0), ("resolved", 1), ("fired", 3), ("resolved", 4)]
+    assert len({event.key for event in books[-1].outbox}) == 4
+    assert len({event.alert.key for event in books[-1].outbox}) == 1
+    assert len(books[-1].unstored) == 1
+    assert books[3].closed == ()
+
+
 SCORE = st.sampled_from([0.1, 0.9, None])
 
 
+@settings(max_examples=25)  # a tick costs the same for one node and for eight
 @given(
-    st.dictionaries(st.sampled_from("ab"), st.lists(SCORE, min_size=9, max_size=9), min_size=1),
+    st.dictionaries(
+        st.sampled_from("abcdefgh"), st.lists(SCORE, min_size=9, max_size=9), min_size=4
+    ),
     st.integers(1, 2), st.integers(0, 2), st.integers(0, 4),
 )  # fmt: skip
 def test_tick_by_tick_the_alerts_are_those_of_the_policy_over_the_whole_time(
@@ -112,6 +138,12 @@ def test_tick_by_tick_the_alerts_are_those_of_the_policy_over_the_whole_time(
     )
     expected = raise_alerts(rows.select("entity_id", "as_of", "score"), policy)
     assert found.rows() == expected.select("entity_id", "as_of").rows()
+    # Whatever the cooldown: of a node that is above as the policy wants it, an alert is open.
+    above = raise_alerts(
+        rows.select("entity_id", "as_of", "score"), replace(policy, cooldown=timedelta(0))
+    )
+    for node, as_of in above.select("entity_id", "as_of").iter_rows():
+        assert node in {one.node for one in books[(as_of - T0) // HOUR].open}
 
 
 def test_a_book_reads_back_as_it_was_written() -> None:
@@ -165,6 +197,10 @@ class Receiver:
         return Answer(status)
 
 
+def at_once() -> float:
+    return 0.0
+
+
 def events() -> tuple[Event, ...]:
     alert = Alert(
         node="a", horizon_h=24, as_of=T0, last_above=T0, ends_at=T0 + HOUR, score=0.9,
@@ -185,19 +221,79 @@ def test_what_was_not_taken_waits_longer_each_time_and_holds_back_the_rest(
     answer: int | None,
 ) -> None:
     receiver = Receiver(answer, answer)
-    left = tell(events(), post=receiver, key=KEY, site="lab", now=T0)
+    left = tell(events(), post=receiver, key=KEY, site="lab", now=T0, elapsed=at_once)
     assert [one.kind for one in left] == ["fired", "resolved"]
     assert left[0].next_try == T0 + timedelta(seconds=30)
     assert tell(left, post=receiver, key=KEY, site="lab", now=T0) == left
-    left = tell(
-        tuple(replace(one, next_try=None) for one in left), post=receiver, key=KEY, site="l", now=T0
-    )
+    ready = tuple(replace(one, next_try=None) for one in left)
+    left = tell(ready, post=receiver, key=KEY, site="lab", now=T0, elapsed=at_once)
     assert left[0].next_try == T0 + timedelta(seconds=60)
     assert len(set(receiver.keys)) == 1
 
 
 def test_an_event_that_nobody_took_for_a_day_is_given_up() -> None:
     assert tell(events(), post=Receiver(None), key=KEY, site="lab", now=T0 + GIVE_UP) == ()
+
+
+def of_node(event: Event, node: str) -> Event:
+    return replace(event, alert=replace(event.alert, node=node))
+
+
+def test_an_event_that_is_refused_for_itself_holds_up_its_own_node_alone() -> None:
+    fired, resolved = events()
+    other = of_node(fired, "b")
+    receiver = Receiver(400)
+    left = tell(
+        (fired, other, resolved), post=receiver, key=KEY, site="lab", now=T0, elapsed=at_once
+    )
+    assert receiver.keys == [fired.key, other.key]
+    assert [(one.kind, one.alert.node) for one in left] == [("fired", "a"), ("resolved", "a")]
+    # So it stays while it waits, and after a restart.
+    left = tuple(Event.from_dict(json.loads(json.dumps(one.to_dict()))) for one in left)
+    more = of_node(fired, "c")
+    assert tell((*left, more), post=Receiver(), key=KEY, site="lab", now=T0) == left
+
+
+def test_a_slow_receiver_is_told_for_a_minute_and_each_request_is_signed_when_it_is_sent() -> None:
+    seconds = iter(range(0, 1000, 10))
+    signed: list[int] = []
+
+    def post(headers: Mapping[str, str], _: bytes) -> Answer:
+        signed.append(int(headers["Forewarn-Timestamp"]) - int(T0.timestamp()))
+        return Answer(200)
+
+    many = tuple(of_node(events()[0], f"n{i}") for i in range(9))
+    left = tell(many, post=post, key=KEY, site="lab", now=T0, elapsed=lambda: float(next(seconds)))
+    assert signed == [10, 30, 50, 70]
+    assert left == many[4:]
+
+
+def test_a_next_try_that_a_wrong_clock_set_is_not_waited_for() -> None:
+    (fired, _) = events()
+    far = (replace(fired, next_try=T0 + timedelta(days=9)),)
+    assert tell(far, post=Receiver(), key=KEY, site="lab", now=T0) == ()
+
+
+def test_a_batch_that_is_refused_does_not_keep_later_ones_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes: list[int] = []
+
+    def exchange(*_: object, body: bytes, **__: object) -> Answer:
+        sizes.append(len(json.loads(body)))
+        return Answer(400 if len(sizes) == 1 else 200, b"bad label")
+
+    monkeypatch.setattr(alertmanager, "exchange", exchange)
+    with pytest.raises(SourceError, match="HTTP 400 bad label"):
+        alertmanager.send("http://am", [{}] * 600)
+    assert sizes == [500, 100]
+
+
+@pytest.mark.parametrize("token", ["hunter2\nX-Evil: 1", "hünter2"])
+def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        alertmanager.send("http://127.0.0.1:9", [{}], token=token)
+    assert "nter2" not in str(raised.value)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ def test_a_tick_by_hand_then_the_loop_until_sigterm(tmp_path: Path) -> None:
     world = World(tmp_path, {"start": now.replace(minute=0, second=0, microsecond=0) - 30 * HOUR})
     hour = (now - T0) // HOUR - 1
     world.land(hour)
+    world.land(hour + 1)  # the hour may turn before the command runs
     file = tmp_path / "forewarn.yaml"
     plain = {
         "site": "lab", "inputs": "inputs.yaml", "data_root": "data",

@@ -1,5 +1,6 @@
 """What was published is joined with what came of it: outcomes and quality of the live system."""
 
+import shutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,11 @@ from typing import Any
 import polars as pl
 import pytest
 
+from features.errors import SettingsError
 from features.tables import (
     CORE_HEALTH_EVENTS,
     CORE_INCIDENTS,
+    CORE_INVENTORY,
     CORE_MAINTENANCE,
     LIVE_OUTCOMES,
     LIVE_QUALITY,
@@ -18,15 +21,29 @@ from pipelines.serving import score_reader
 from pipelines.serving.live_outcomes import judge_live, weeks_to_judge
 from pipelines.serving.outcome_words import words_of
 from pipelines.store import Span
-from tests.pipelines.serving.serving_world import CATALOGUE, HOUR, T0, World
+from tests.pipelines.serving.conftest import few_features
+from tests.pipelines.serving.serving_world import CATALOGUE, HOUR, MINUTE, T0, World
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three ticks: n2 is hot in the first, n0 in the second."""
+    folder = tmp_path_factory.mktemp("scored")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipelines.flow.matrix_spec", few_features)
+        world = World(folder)
+        for hour, hot in enumerate((["GPU-5"], ["GPU-1"], [])):
+            world.tick(hour, hot=hot)
+    world.scorer.delivery.engine.dispose()
+    shutil.rmtree(world.settings.memory_dir)
+    return folder
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    """Three ticks: n2 is hot in the first, n0 in the second; the record goes on for two days."""
+def world(scored: Path, tmp_path: Path) -> World:
+    """Those ticks; the record goes on for two days."""
+    shutil.copytree(scored, tmp_path, dirs_exist_ok=True)
     world = World(tmp_path)
-    for hour, hot in enumerate((["GPU-5"], ["GPU-1"], [])):
-        world.tick(hour, hot=hot)
     span = Span(T0, T0 + 48 * HOUR)
     world.store.write(CORE_HEALTH_EVENTS, CORE_HEALTH_EVENTS.empty(), span=span)
     world.now = T0 + 49 * HOUR
@@ -88,6 +105,44 @@ def test_what_our_own_drain_hid_is_censored_and_what_is_to_come_is_not_there_yet
     assert judge(world) == [("n0", "censored"), ("n2", "false_alarm")]
     world.now = T0 + 20 * HOUR  # no horizon has passed; the drain is known
     assert ("n2", "false_alarm") not in judge(world)
+
+
+def test_a_new_database_and_a_damaged_tick_change_no_outcome(world: World) -> None:
+    incident(world, "n2", 6)
+    before = judge(world)
+    world.scorer.delivery.engine.dispose()
+    for path in world.settings.data_root.glob("scores.db*"):
+        path.unlink()
+    world.now = T0 + 3 * HOUR + MINUTE
+    world.scorer.once()
+    world.now = T0 + 49 * HOUR
+    assert judge(world) == before
+    (path,) = (world.settings.scores_dir / "node_scores").glob("20260105T02*")
+    path.write_bytes(b"no scores")
+    assert judge(world) == before
+
+
+def test_an_incident_that_was_none_is_taken_back(world: World) -> None:
+    incident(world, "n3", 7)
+    assert ("n3", "miss") in judge(world)
+    world.store.write(CORE_INCIDENTS, CORE_INCIDENTS.empty())
+    judge(world)
+    assert "n3" not in score_reader.outcomes(world.scorer.delivery.engine)["node"].to_list()
+
+
+def test_what_became_of_a_node_that_the_inventory_lost_cannot_be_told(world: World) -> None:
+    inventory = world.store.read(CORE_INVENTORY)
+    world.store.write(CORE_INVENTORY, inventory.filter(pl.col("node") != "n2"))
+    world.now = T0 + 20 * HOUR
+    assert ("n2", "censored") not in judge(world)  # it may still come back
+    world.now = T0 + 49 * HOUR
+    assert ("n2", "censored") in judge(world)
+
+
+def test_what_is_not_kept_for_long_enough_is_not_judged(tmp_path: Path) -> None:
+    world = World(tmp_path, {"serving": {"published_days": 17}})
+    with pytest.raises(SettingsError, match="published_days is 17: .* 24 h, at least 18"):
+        judge_live(world.settings, engine=world.scorer.delivery.engine, catalogue=CATALOGUE, now=T0)
 
 
 def test_before_anything_is_published_there_is_nothing_to_judge(tmp_path: Path) -> None:

@@ -70,9 +70,40 @@ def test_a_published_file_that_is_damaged_leaves_the_rest_standing(world: World)
     world.tick(0)
     for path in (world.settings.scores_dir / "node_scores").iterdir():
         path.write_bytes(b"no scores")
-    assert ("forewarn_scores_age_seconds",) in samples(world)
+    found = samples(world)
+    assert ("forewarn_scores_age_seconds",) in found
+    assert found[("forewarn_scores_readable",)] == 0
     (world.settings.scores_dir / "LATEST.json").write_text("no tick")
     assert samples(world)[("forewarn_scores_readable",)] == 0
+
+
+def test_scores_that_can_be_read_again_are_shown_again(world: World) -> None:
+    world.tick(0)
+    (path,) = (world.settings.scores_dir / "node_scores").iterdir()
+    whole = path.read_bytes()
+    registry = metrics_registry(world.settings, now=lambda: world.now)
+    path.write_bytes(b"no scores")
+    assert b"forewarn_node_failure_probability{" not in render(registry)[0]
+    path.write_bytes(whole)
+    assert b"forewarn_node_failure_probability{" in render(registry)[0]
+
+
+@pytest.mark.parametrize(
+    "content", ["{}", "[]", "\xff", '{"tick_seconds": 5}', '{"updated_at": ""}']
+)
+def test_a_status_file_that_is_none_takes_nothing_else_with_it(world: World, content: str) -> None:
+    folder = world.settings.scores_dir
+    folder.mkdir(parents=True)
+    (folder / "scorer_status.json").write_bytes(content.encode("latin-1"))
+    found = samples(world)
+    assert ("forewarn_scores_readable",) in found
+    assert ("forewarn_ticks_total",) not in found
+
+
+def test_scores_of_the_future_are_as_good_as_expired(world: World) -> None:
+    world.tick(0)
+    world.now -= HOUR
+    assert samples(world)[("forewarn_scores_expired",)] == 1
 
 
 def test_hostile_names_are_escaped(world: World) -> None:

@@ -1,6 +1,7 @@
 """Rules of the published folder over time: ticks stay until they are old, never the latest."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,17 @@ def test_old_ticks_go_but_never_what_latest_names(tmp_path: Path) -> None:
     assert FolderScoreSource(tmp_path).latest(far).as_of == T0 + 3 * HOUR
     forget_ticks(tmp_path, before=far, gpus_before=far)
     assert FolderScoreSource(tmp_path).latest(far).as_of == T0 + 3 * HOUR
+
+
+def test_what_a_killed_writer_left_goes_after_a_day(tmp_path: Path) -> None:
+    publish(tmp_path, 0)
+    old, young = (tmp_path / "gpu_scores" / f".unfinished-{name}" for name in ("old", "young"))
+    for path in (old, young):
+        path.write_bytes(b"x")
+    os.utime(old, (0, 0))
+    forget_ticks(tmp_path, before=T0 - HOUR, gpus_before=T0 - HOUR)
+    assert (old.exists(), young.exists()) == (False, True)
+    assert latest_published(tmp_path) is not None
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"as_of": 3}', "\xff"])

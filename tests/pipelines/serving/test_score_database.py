@@ -13,15 +13,17 @@ from typing import Any
 import polars as pl
 import pytest
 import sqlalchemy as sa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.errors import SettingsError
+from features.tables import LIVE_OUTCOMES, LIVE_QUALITY
 from pipelines.serving import score_reader, score_schema
-from pipelines.serving.score_database import write_tick
+from pipelines.serving.score_database import write_outcomes, write_tick
 from pipelines.serving.score_history import HistoryRule, changed, loud
 from pipelines.serving.score_reader import PageError
 from pipelines.serving.score_schema import ScoreDatabaseError, open_engine, reading, writing
+from pipelines.store import Span
 from tests.pipelines.serving.score_rows import HOUR, RULE, T0, rows_of, tick_of
 
 
@@ -160,7 +162,8 @@ def test_of_a_silent_fleet_no_more_rows_are_kept_than_said() -> None:
 SCORE = st.one_of(st.none(), st.floats(0, 1))
 
 
-@given(st.lists(st.tuples(SCORE, SCORE, SCORE), min_size=1, max_size=6))
+@settings(max_examples=30)  # a tick costs the same for one node and for ten
+@given(st.lists(st.tuples(*[SCORE] * 10), min_size=1, max_size=6))
 def test_what_is_not_in_the_history_is_close_to_what_is(
     course: list[tuple[float | None, ...]],
 ) -> None:
@@ -190,6 +193,43 @@ def test_old_history_is_forgotten(engine: sa.Engine) -> None:
         )
     history = score_reader.score_history(engine, kind="node", entity_id="n1", horizon_h=24)
     assert history["as_of"].to_list() == [T0 + 72 * HOUR]
+    assert [one.as_of for one in score_reader.ticks(engine)] == [T0 + 72 * HOUR]
+
+
+def outcome_rows(*nodes: str) -> pl.DataFrame:
+    rows = [
+        dict.fromkeys(LIVE_OUTCOMES.schema)
+        | {"node": node, "as_of": T0 + HOUR, "horizon_h": 24, "model_version": "m",
+           "outcome": "miss"}
+        for node in nodes
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=LIVE_OUTCOMES.schema)
+
+
+def test_what_was_judged_anew_replaces_what_was_found_before(engine: sa.Engine) -> None:
+    week = Span(T0, T0 + 24 * 7 * HOUR)
+    none = LIVE_QUALITY.empty()
+    write_outcomes(engine, outcome_rows("a", "b"), none, span=week)
+    # The incident of b turned out to be none; that of c came late.
+    write_outcomes(engine, outcome_rows("a", "c"), none, span=week)
+    assert score_reader.outcomes(engine)["node"].to_list() == ["a", "c"]
+    later = Span(week.end, week.end + 24 * HOUR)
+    write_outcomes(engine, outcome_rows(), none, span=later)
+    assert score_reader.outcomes(engine).height == 2
+
+
+def test_a_file_that_is_no_database_is_said_with_what_to_do(
+    engine: sa.Engine, tmp_path: Path
+) -> None:
+    (tmp_path / "scores.db").write_bytes(b"no database at all" * 99)
+    with pytest.raises(ScoreDatabaseError, match="Move the file away: it is made again"):
+        ranking(engine)
+
+
+def test_a_password_in_the_query_of_the_url_is_refused_and_not_repeated() -> None:
+    with pytest.raises(SettingsError) as raised:
+        open_engine("postgresql://forewarn@db/forewarn?password=hunter2")
+    assert "hunter2" not in str(raised.value)
 
 
 def test_an_older_schema_is_brought_forward_and_a_newer_one_left_alone(

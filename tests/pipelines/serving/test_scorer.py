@@ -1,6 +1,8 @@
 """Rules of a tick: when one is due, what is unknown and why, and never an old score."""
 
 import json
+import signal
+import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -8,18 +10,31 @@ from typing import Any
 import polars as pl
 import pytest
 
-from features.errors import DataError, SettingsError
+from features.errors import DataError, SettingsError, SourceError
+from models.bundle import ModelBundle
 from models.doubts import CAUSES
+from models.registry import RegisteredVersion
+from pipelines.feature_set import matrix_spec
+from pipelines.file_lock import held
 from pipelines.publish import published_as_of
 from pipelines.secret_source import SecretSource
 from pipelines.serving import score_loop, score_reader
+from pipelines.serving.delivery import read_book
 from pipelines.serving.place import read_secret, score_engine
 from pipelines.serving.published import latest_published
 from pipelines.serving.score_loop import StoppedError
 from pipelines.serving.scorer import due_tick
 from pipelines.serving.scorer_status import read_status
 from pipelines.settings import settings_from
-from tests.pipelines.serving.serving_world import GPUS, HOUR, MINUTE, T0, World, bundle
+from tests.pipelines.serving.serving_world import (
+    GPUS,
+    HOUR,
+    MINUTE,
+    T0,
+    FakeRegistry,
+    World,
+    bundle,
+)
 
 
 @pytest.fixture
@@ -33,7 +48,10 @@ def published(world: World) -> pl.DataFrame:
     return found.gpu_scores()
 
 
-def test_a_tick_is_published_with_everything_that_is_promised(world: World) -> None:
+def test_a_tick_is_published_with_everything_that_is_promised(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.flow.matrix_spec", matrix_spec)  # all features of a site
     made = world.tick(0, hot=["GPU-5"])
     assert (made.as_of, made.is_published, made.n_gpus, made.n_nodes) == (T0 + HOUR, True, 8, 4)
     scores = published(world).sort("score", descending=True)
@@ -99,6 +117,68 @@ def test_a_scorer_whose_clock_went_back_scores_nothing(world: World) -> None:
     with pytest.raises(DataError, match="clock"):
         world.scorer.once()
     assert published_as_of(world.settings.scores_dir) == T0 + 4 * HOUR
+
+
+def test_ticks_of_the_future_are_taken_back_and_the_present_is_scored(world: World) -> None:
+    world.tick(0)
+    world.land(1)
+    world.now = T0 + 50 * HOUR + 11 * MINUTE  # for a moment
+    world.scorer.once()
+    world.now = T0 + 2 * HOUR + 2 * MINUTE
+    with pytest.raises(DataError, match="--discard-future"):
+        world.scorer.once()
+    said = score_loop.discard_future(world.settings, now=lambda: world.now)
+    assert said == "1 published ticks of the future taken back"
+    made = world.scorer.once()
+    assert made is not None
+    assert (made.as_of, made.unknown) == (T0 + 2 * HOUR, {})
+    assert world.scorer.delivery.problems == {}
+    found = score_reader.latest_tick(score_engine(world.settings))
+    assert found is not None
+    assert found.as_of == T0 + 2 * HOUR
+
+
+@pytest.mark.parametrize("as_of", ["2026-01-05T01:00:00", 3, None, "nonsense"])
+def test_a_latest_that_says_no_time_is_written_anew(world: World, as_of: object) -> None:
+    world.tick(0)
+    path = world.settings.scores_dir / "LATEST.json"
+    whole = path.read_bytes()
+    path.write_text(json.dumps(json.loads(whole) | {"as_of": as_of}))
+    with pytest.raises(SourceError, match="not a published tick"):
+        latest_published(world.settings.scores_dir)
+    assert world.scorer.once() is not None
+    assert path.read_bytes() == whole
+
+
+def test_of_two_scorers_one_scores(world: World) -> None:
+    world.land(0)
+    world.now = T0 + HOUR + MINUTE
+    with held(world.settings.scores_dir / ".scorer.lock") as is_held:
+        assert is_held
+        assert world.scorer.once() is None
+        assert world.scorer.status.why == "another forewarn score is at work"
+    assert world.scorer.once() is not None
+
+
+def test_a_dagster_that_cannot_be_told_is_a_problem_of_a_published_tick(world: World) -> None:
+    def report(_: object) -> None:
+        raise SourceError("Dagster was not told")
+
+    world.scorer.report = report
+    assert world.tick(0).is_published
+    status = read_status(world.settings.scores_dir)
+    assert status is not None
+    assert status.problems == {"dagster": "Dagster was not told"}
+
+
+def test_who_interrupts_twice_does_not_wait() -> None:
+    stop = threading.Event()
+    with score_loop.stopped_by_signals(stop):
+        signal.raise_signal(signal.SIGINT)
+        assert stop.is_set()
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_a_fleet_that_the_model_has_never_seen_is_unknown(world: World) -> None:
@@ -167,6 +247,28 @@ def test_a_model_for_another_contract_makes_its_horizon_unknown(
     assert made.unknown == {"failed_model": 8}
     assert made.model_versions == {24: "gpu-failure-24h/1"}
     assert "train again" in published(world)["status_reason"][0]
+
+
+def test_a_champion_that_cannot_be_loaded_makes_its_own_horizon_unknown(tmp_path: Path) -> None:
+    registry = PartRegistry()
+    world = World(tmp_path, {"horizons_h": (24, 168)}, registry=registry)
+    made = world.tick(0, hot=["GPU-5"])
+    assert made.unknown == {"failed_model": 8}
+    assert made.model_versions[168] == "gpu-failure-168h/1"
+    scores = published(world).filter(pl.col("horizon_h") == 168)
+    assert set(scores["status_reason"]) == {"the model cannot score: of another release"}
+    assert len(read_book(world.settings.scores_dir).open) == 1
+    with pytest.raises(DataError, match="of another release"):
+        World(tmp_path / "alone", {"horizons_h": (168,)}, registry=registry).tick(0)
+
+
+class PartRegistry(FakeRegistry):
+    """Can load the model of 24 h alone."""
+
+    def load(self, version: RegisteredVersion) -> ModelBundle:
+        if "168" in version.name:
+            raise DataError("of another release")
+        return super().load(version)
 
 
 def test_every_cause_has_a_name() -> None:
@@ -257,6 +359,9 @@ def test_a_secret_is_read_where_it_is_kept(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("A_SECRET", "of a variable")
     assert read_secret(SecretSource(file=tmp_path / "secret"), what="x") == "of a file"
     assert read_secret(SecretSource(variable="A_SECRET"), what="x") == "of a variable"
+    monkeypatch.setenv("TWO_LINES", "a\nb")
+    with pytest.raises(SettingsError, match="x: variable TWO_LINES holds more than one line"):
+        read_secret(SecretSource(variable="TWO_LINES"), what="x")
     with pytest.raises(SettingsError, match="x: variable NONE is empty"):
         read_secret(SecretSource(variable="NONE"), what="x")
 
