@@ -23,9 +23,10 @@ from benchmarks.sampling import labelled_rows
 from features.registry import feature_names
 from models.benchmark_rows import benchmark_rows
 from models.ensembles.cascade import CascadeSpec
-from models.ensembles.members import BoostedSpec, Member, MemberSpec
+from models.ensembles.members import BoostedSpec
 from models.ensembles.networks import LogisticSpec, MlpSpec
 from models.ensembles.parallel import Rule
+from models.ensembles.protocols import Member, MemberSpec
 from models.ensembles.sequence_networks import SequenceSpec
 from models.ensembles.sliding import SlidingSpec
 from models.ensembles.study import StudyPlan, run_study

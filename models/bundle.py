@@ -25,7 +25,7 @@ from models.specs import Task, TrainSpec
 from models.warnings import WarningPolicy
 
 if TYPE_CHECKING:
-    from models.ensembles.members import Member
+    from models.ensembles.protocols import Member
 
 SCHEMA = 2
 

@@ -28,7 +28,7 @@ from models.forest import RawScorer
 from models.specs import Task, TrainSpec
 
 if TYPE_CHECKING:
-    from models.ensembles.members import Member
+    from models.ensembles.protocols import Member
 
 _LARGEST = 1e18
 

@@ -9,7 +9,7 @@ from datetime import datetime
 import polars as pl
 
 from features.errors import DataError
-from features.tables import LIVE_OUTCOMES, LIVE_QUALITY
+from features.monitoring_tables import LIVE_OUTCOMES, LIVE_QUALITY
 
 _KEY = ("node", "as_of", "horizon_h")
 _GROUP = ("week", "horizon_h", "model_version")

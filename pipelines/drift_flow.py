@@ -10,7 +10,8 @@ from typing import Any, Final
 import polars as pl
 
 from features.contracts import TableContract
-from features.tables import DRIFT, GPU_MATRIX, GPU_SCORES, LABELS
+from features.monitoring_tables import DRIFT
+from features.tables import GPU_MATRIX, GPU_SCORES, LABELS
 from models.bundle import ModelBundle
 from models.calibration_drift import CalibrationWeek, calibration_by_week, calibration_moments
 from models.drift import (

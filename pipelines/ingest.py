@@ -13,8 +13,9 @@ import polars as pl
 from features.coverage import build_coverage, presence_of, telemetry_records
 from features.errors import SettingsError, SourceError
 from features.inventory import build_stays
+from features.monitoring_tables import QUARANTINE, READS
 from features.raw_tables import RAW_COVERAGE, RAW_GPU_TELEMETRY, RAW_INVENTORY, RAW_KERNEL_LOG
-from features.tables import QUARANTINE, READS, TABLE_BY_KEY
+from features.tables import TABLE_BY_KEY
 from pipelines.ingest_run import (
     OWN_RECORDS,
     STATIC_TABLES,

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from features.tables import QUARANTINE, READS
+from features.monitoring_tables import QUARANTINE, READS
 from pipelines.landing_schema import landing_errors, open_journal
 from pipelines.store import Span
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from features.tables import QUARANTINE
+from features.monitoring_tables import QUARANTINE
 from pipelines.ingest import landing_of
 from pipelines.settings import Settings
 from pipelines.store import TableStore

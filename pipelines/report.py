@@ -11,7 +11,8 @@ import polars as pl
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from features.errors import DataError
-from features.tables import CORE_INCIDENTS, DECISIONS, NODE_SCORES, QUARANTINE, READS
+from features.monitoring_tables import QUARANTINE, READS
+from features.tables import CORE_INCIDENTS, DECISIONS, NODE_SCORES
 from pipelines import report_data, report_plan, report_trust, report_words
 from pipelines.report_evidence import heat_map
 from pipelines.report_figure import HEAT, TONES

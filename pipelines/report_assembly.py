@@ -12,14 +12,13 @@ from typing import Any, Final
 import polars as pl
 from pydantic import TypeAdapter
 
+from features.monitoring_tables import QUARANTINE, READS
 from features.tables import (
     CORE_GPU_TELEMETRY,
     CORE_HEALTH_EVENTS,
     CORE_INCIDENTS,
     GPU_SCORES,
     NODE_SCORES,
-    QUARANTINE,
-    READS,
 )
 from models.bundle import ModelBundle
 from models.evaluation import Estimate, Evaluation, RowMetrics

@@ -9,7 +9,8 @@ from typing import Literal
 
 import polars as pl
 
-from features.tables import CORE_HEALTH_EVENTS, CORE_INCIDENTS, QUARANTINE, READS
+from features.monitoring_tables import QUARANTINE, READS
+from features.tables import CORE_HEALTH_EVENTS, CORE_INCIDENTS
 from models.evaluation import Estimate, RowMetrics
 from models.event_metrics import EventMetrics
 from models.fault_types import FaultTypeMetrics

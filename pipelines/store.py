@@ -17,7 +17,8 @@ from polars.exceptions import PolarsError
 
 from features.contracts import REJECT_SCHEMA, Enforced, TableContract
 from features.errors import DataError, StructureError
-from features.tables import CORE_GPU_TELEMETRY, QUARANTINE
+from features.monitoring_tables import QUARANTINE
+from features.tables import CORE_GPU_TELEMETRY
 from pipelines.atomic_files import replace_file
 from pipelines.telemetry_store import TelemetryStore
 

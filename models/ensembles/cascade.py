@@ -15,7 +15,7 @@ import polars as pl
 
 from features.errors import DataError
 from models.calibration import FloatArray
-from models.ensembles.members import Member, MemberSpec
+from models.ensembles.protocols import Member, MemberSpec
 from models.specs import Task
 from models.splits import entity_fold
 

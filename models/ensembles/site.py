@@ -12,8 +12,9 @@ from typing import Any, Final
 import polars as pl
 
 from models.ensembles.cascade import CascadeSpec, fit_cascade
-from models.ensembles.members import BoostedMember, BoostedSpec, Member
+from models.ensembles.members import BoostedMember, BoostedSpec
 from models.ensembles.parallel import fit_parallel
+from models.ensembles.protocols import Member
 from models.ensembles.sliding import (
     EVERYTHING,
     SlidingSpec,

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from models.ensembles.members import MemberSpec
+from models.ensembles.protocols import MemberSpec
 from models.ensembles.top_k import precision_of_ranking
 from models.specs import Task
 from models.splits import TimeSplit, split_by_time

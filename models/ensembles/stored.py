@@ -13,9 +13,10 @@ import polars as pl
 from features.errors import DataError
 from models.calibration import UNCALIBRATED, Calibration, FloatArray, fit_calibration
 from models.ensembles.cascade import Cascade
-from models.ensembles.members import BoostedMember, Member
+from models.ensembles.members import BoostedMember
 from models.ensembles.networks import NetworkMember
 from models.ensembles.parallel import ParallelEnsemble, Places
+from models.ensembles.protocols import Member
 from models.ensembles.sequence_networks import SequenceMember
 
 

@@ -11,8 +11,8 @@ import polars as pl
 
 from models.calibration import FloatArray
 from models.ensembles.cascade import CascadeSpec, fit_cascade
-from models.ensembles.members import Member, MemberSpec
 from models.ensembles.parallel import ParallelEnsemble, Rule, fit_parallel
+from models.ensembles.protocols import Member, MemberSpec
 from models.ensembles.sliding import (
     EVERYTHING,
     SlidingSpec,

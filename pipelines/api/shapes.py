@@ -10,7 +10,7 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from features.contracts import TableContract
-from features.tables import LIVE_OUTCOMES, LIVE_QUALITY
+from features.monitoring_tables import LIVE_OUTCOMES, LIVE_QUALITY
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Status = Literal["ok", "prior", "unknown"]

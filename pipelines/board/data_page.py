@@ -12,7 +12,8 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from features.errors import ForewarnError
-from features.tables import CORE_COVERAGE, QUARANTINE, READS
+from features.monitoring_tables import QUARANTINE, READS
+from features.tables import CORE_COVERAGE
 from pipelines.board.desk import Desk
 from pipelines.board.words import ago
 from pipelines.report_words import percent, plain

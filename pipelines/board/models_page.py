@@ -9,7 +9,7 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from features.errors import ForewarnError
-from features.tables import DRIFT
+from features.monitoring_tables import DRIFT
 from models.card_sections import card_sections
 from models.version_page import Standing
 from pipelines.board.desk import Desk

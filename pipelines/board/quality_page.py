@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from features.tables import LIVE_OUTCOMES, LIVE_QUALITY
+from features.monitoring_tables import LIVE_OUTCOMES, LIVE_QUALITY
 from models.intervals import wilson
 from pipelines.board.desk import Desk
 from pipelines.board.words import OUTCOME_WORDS

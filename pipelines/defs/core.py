@@ -19,6 +19,7 @@ from features.core_build import (
 )
 from features.incidents import build_incidents
 from features.job_causes import explain_jobs
+from features.monitoring_tables import QUARANTINE
 from features.raw_tables import (
     RAW_GPU_TELEMETRY,
     RAW_JOB_LOG,
@@ -27,7 +28,7 @@ from features.raw_tables import (
     RAW_NODE_STATES,
     RAW_TRAINING_METRICS,
 )
-from features.tables import CORE_INCIDENTS, QUARANTINE
+from features.tables import CORE_INCIDENTS
 from features.training import build_training_metrics
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
 from pipelines.flow import TICK

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import dagster as dg
 import polars as pl
 
-from features.tables import READS
+from features.monitoring_tables import READS
 from pipelines.drift_flow import drift_in_words, drift_of
 from pipelines.ingest import landing_of
 from pipelines.quarantine import all_refusals

@@ -13,7 +13,8 @@ import sqlalchemy as sa
 
 from features.catalogue import FaultCatalogue
 from features.errors import SettingsError
-from features.tables import CORE_HEALTH_EVENTS, LIVE_OUTCOMES, LIVE_QUALITY, NODE_SCORES
+from features.monitoring_tables import LIVE_OUTCOMES, LIVE_QUALITY
+from features.tables import CORE_HEALTH_EVENTS, NODE_SCORES
 from models.outcomes import calibration_sums, judge_alerts, live_quality, not_watched, with_labels
 from pipelines.flow import labels_of
 from pipelines.serving.published import node_scores_or_none, read_ticks

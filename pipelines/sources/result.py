@@ -11,7 +11,8 @@ import polars as pl
 
 from features.contracts import TableContract
 from features.errors import DataError
-from features.tables import QUARANTINE, READS, TABLE_BY_KEY
+from features.monitoring_tables import QUARANTINE, READS
+from features.tables import TABLE_BY_KEY
 
 EXAMPLE_LENGTH: Final = 300
 """Characters of a refused record that are kept: enough to find it, too few to fill a disk."""

@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 from features.errors import DataError
-from features.tables import DECISIONS, GPU_SCORES, LABELS, NODE_SCORES, READS
+from features.monitoring_tables import READS
+from features.tables import DECISIONS, GPU_SCORES, LABELS, NODE_SCORES
 from models.registry import CHAMPION
 from models.warnings import raise_alerts
 from pipelines.demo import SAMPLES, VALID_UNTIL, run_demo

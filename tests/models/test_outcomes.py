@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from features.contracts import UTC_TIME
 from features.errors import DataError
-from features.tables import CORE_INCIDENTS, LABELS, LIVE_OUTCOMES, LIVE_QUALITY, NODE_SCORES
+from features.monitoring_tables import LIVE_OUTCOMES, LIVE_QUALITY
+from features.tables import CORE_INCIDENTS, LABELS, NODE_SCORES
 from models.outcomes import calibration_sums, judge_alerts, live_quality, with_labels
 
 T0 = datetime(2026, 1, 7, tzinfo=UTC)  # a Wednesday

@@ -9,14 +9,13 @@ import numpy as np
 import polars as pl
 
 from features.contracts import TableContract
+from features.monitoring_tables import QUARANTINE, READS
 from features.tables import (
     CORE_GPU_TELEMETRY,
     CORE_HEALTH_EVENTS,
     CORE_INCIDENTS,
     DECISIONS,
     NODE_SCORES,
-    QUARANTINE,
-    READS,
 )
 from models.evaluation import Bootstrap, Estimate, RowMetrics, compare, row_metrics
 from models.event_metrics import EventMetrics

@@ -7,7 +7,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from features.tables import DRIFT, GPU_MATRIX
+from features.monitoring_tables import DRIFT
+from features.tables import GPU_MATRIX
 from models.calibration_drift import CalibrationWeek
 from pipelines.drift_flow import _table, drift_in_words
 

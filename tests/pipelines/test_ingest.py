@@ -16,8 +16,9 @@ import pytest
 
 from features.core_build import build_health_events
 from features.errors import DataError, SettingsError, SourceError
+from features.monitoring_tables import QUARANTINE
 from features.raw_tables import RAW_GPU_TELEMETRY, RAW_JOB_LOG, RAW_KERNEL_LOG
-from features.tables import CORE_HEALTH_EVENTS, CORE_INVENTORY, QUARANTINE
+from features.tables import CORE_HEALTH_EVENTS, CORE_INVENTORY
 from pipelines import ingest_run
 from pipelines.ingest import ingest, keep_outside, landing_of, raise_for_dead
 from pipelines.ingest_report import render_outcomes

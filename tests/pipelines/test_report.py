@@ -12,7 +12,8 @@ import polars as pl
 import pytest
 
 from features.errors import DataError, StructureError
-from features.tables import DECISIONS, NODE_SCORES, QUARANTINE
+from features.monitoring_tables import QUARANTINE
+from features.tables import DECISIONS, NODE_SCORES
 from pipelines.report import render_report
 from pipelines.report_figure import (
     ALARM,

@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 
 from features.errors import DataError, StructureError
+from features.monitoring_tables import QUARANTINE
 from features.raw_tables import RAW_KERNEL_LOG
-from features.tables import CORE_HEALTH_EVENTS, CORE_TOPOLOGY, GPU_SCORES, NODE_SCORES, QUARANTINE
+from features.tables import CORE_HEALTH_EVENTS, CORE_TOPOLOGY, GPU_SCORES, NODE_SCORES
 from pipelines.publish import publish_scores
 from pipelines.store import Span, TableStore
 

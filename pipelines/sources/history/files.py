@@ -14,7 +14,8 @@ import polars as pl
 
 from features.errors import SourceError
 from features.history_rows import joined_stays
-from features.tables import QUARANTINE, READS, TABLE_BY_KEY
+from features.monitoring_tables import QUARANTINE, READS
+from features.tables import TABLE_BY_KEY
 from pipelines.sources.history.mapping import (
     Exclude,
     HistoryMapping,

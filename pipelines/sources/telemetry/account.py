@@ -11,7 +11,7 @@ from typing import Final
 import polars as pl
 
 from features.errors import DataError
-from features.tables import QUARANTINE, READS
+from features.monitoring_tables import QUARANTINE, READS
 from pipelines.sources.result import EXAMPLE_LENGTH, SourceResult, as_table
 
 _CUT: Final = "…"

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from features.monitoring_tables import LIVE_OUTCOMES, LIVE_QUALITY
 from features.tables import (
     CORE_COVERAGE,
     CORE_HEALTH_EVENTS,
@@ -16,8 +17,6 @@ from features.tables import (
     CORE_INVENTORY,
     CORE_JOBS,
     CORE_NODE_STATES,
-    LIVE_OUTCOMES,
-    LIVE_QUALITY,
 )
 from tests.pipelines.api.api_world import HOUR, T0
 from tests.pipelines.board.board_world import BoardWorld, Browser

@@ -9,14 +9,8 @@ import polars as pl
 import pytest
 
 from features.errors import SettingsError
-from features.tables import (
-    CORE_HEALTH_EVENTS,
-    CORE_INCIDENTS,
-    CORE_INVENTORY,
-    CORE_MAINTENANCE,
-    LIVE_OUTCOMES,
-    LIVE_QUALITY,
-)
+from features.monitoring_tables import LIVE_OUTCOMES, LIVE_QUALITY
+from features.tables import CORE_HEALTH_EVENTS, CORE_INCIDENTS, CORE_INVENTORY, CORE_MAINTENANCE
 from pipelines.serving import score_reader
 from pipelines.serving.live_outcomes import judge_live, weeks_to_judge
 from pipelines.serving.outcome_words import words_of

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.errors import SettingsError
-from features.tables import LIVE_OUTCOMES, LIVE_QUALITY
+from features.monitoring_tables import LIVE_OUTCOMES, LIVE_QUALITY
 from pipelines.serving import score_reader, score_schema
 from pipelines.serving.score_database import write_outcomes, write_tick
 from pipelines.serving.score_history import HistoryRule, changed, loud

@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from features.errors import DataError
+from features.monitoring_tables import QUARANTINE, READS
 from features.raw_tables import RAW_KERNEL_LOG
-from features.tables import QUARANTINE, READS
 from pipelines.sources.result import EXAMPLE_LENGTH, ReadTally, SourceResult, as_table, merge
 
 KEY = RAW_KERNEL_LOG.asset_key
