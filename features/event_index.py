@@ -61,28 +61,6 @@ class EventIndex:
         first, last = _spans(self._starts, self._times, groups, before)
         return np.asarray((last - first) * before - (self._sums[last] - self._sums[first]))
 
-    def decayed(self, groups: Ints, before: Ints, *, days: float) -> Floats:
-        """Sum over a group's events before each moment of exp(-age / days), shape (m,)."""
-        scale = days * US_PER_DAY
-        kept = _decayed_sums(self._starts, self._times, scale)
-        first, last = _spans(self._starts, self._times, groups, before)
-        found = np.zeros(groups.size)
-        has_event = last > first
-        newest = last[has_event] - 1
-        age = before[has_event] - self._times[newest]
-        found[has_event] = kept[newest] * np.exp(-age / scale)
-        return found
-
-
-@jit
-def _decayed_sums(starts: Ints, times: Ints, scale: float) -> Floats:
-    """At each event, the decayed count of its group's events up to it, itself included."""
-    kept = np.ones(times.size)
-    for group in range(starts.size - 1):
-        for i in range(starts[group] + 1, starts[group + 1]):
-            kept[i] += kept[i - 1] * np.exp(-(times[i] - times[i - 1]) / scale)
-    return kept
-
 
 @jit
 def _by_group(groups: Ints, times: Ints) -> tuple[Ints, Ints]:

@@ -50,7 +50,6 @@ class HistorySpec:
             (cage 0 is the lowest); each gives the number itself as a feature.
         repeat_gap: An incident closer than this to the same entity's one before is not counted,
             so that one bad unit with a hundred repeats does not stand for its whole row.
-        decays: Times after which an incident counts 1/e; each gives a decayed count.
         weeks: Weeks in which incidents of the same day of the week are counted; 0: none. For
             horizons of about a day.
         known_after: How long after its start an incident is known to be one, where a rule decides
@@ -65,14 +64,13 @@ class HistorySpec:
     levels: tuple[str, ...] | None = None
     ordinal_levels: tuple[str, ...] = ()
     repeat_gap: timedelta = timedelta(0)
-    decays: tuple[timedelta, ...] = ()
     weeks: int = 0
     known_after: timedelta = timedelta(0)
 
     @property
     def counting(self) -> CountSpec:
         """How the incidents of a group are counted."""
-        return CountSpec(windows=self.windows, decays=self.decays, weeks=self.weeks)
+        return CountSpec(windows=self.windows, weeks=self.weeks)
 
     def __post_init__(self) -> None:
         if not self.windows or min(self.windows) <= timedelta(0):

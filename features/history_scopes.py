@@ -1,4 +1,4 @@
-"""What is counted of the events of one group: windows, decayed counts, rates, time of the week.
+"""What is counted of the events of one group: windows, rates, time of the week.
 
 Which groups and events there are is in `features.history_features` and `features.history_states`.
 """
@@ -66,13 +66,11 @@ class CountSpec:
 
     Attributes:
         windows: Windows, shortest first; the plain rate is over the last.
-        decays: Times after which an event counts 1/e, shortest first.
         weeks: Weeks back in which the day of the week that follows `as_of` is looked at; 0: none.
         has_rates: Whether exposure is known, and rates are made.
     """
 
     windows: tuple[timedelta, ...]
-    decays: tuple[timedelta, ...] = ()
     weeks: int = 0
     has_rates: bool = True
 
@@ -123,10 +121,6 @@ def scope_features(scope: str, spec: CountSpec, *, kind: EventKind = INCIDENT) -
     )
     if spec.has_rates and scope != "own":  # one GPU is one GPU: its rate is its count
         found.append(_rate_feature(scope, spec, kind=kind, unless=unless))
-    for decay in spec.decays:
-        span = window_suffix(decay)
-        meaning = f"{kind.words} of {who}, each counting 1/e after {span}"
-        found.append(feature(f"{noun}_decayed_{span}", "1", None, meaning, none))
     if spec.weeks:
         meaning = f"{kind.words} of {who} on this day of the {spec.weeks} weeks before"
         found.append(feature(f"{noun}_count_same_weekday", "1", None, meaning, none))
@@ -185,9 +179,6 @@ def scope_history(
         years = np.where(exposed >= _LEAST_EXPOSURE_DAYS, exposed, np.nan) / _DAYS_PER_YEAR
         name = f"{kind.noun}_rate_{window_suffix(spec.windows[-1])}"
         found[name] = found[f"{kind.noun}_count_{window_suffix(spec.windows[-1])}"] / years
-    for decay in spec.decays:
-        days, span = decay / timedelta(days=1), window_suffix(decay)
-        found[f"{kind.noun}_decayed_{span}"] = events.decayed(codes, before, days=days)
     if spec.weeks:
         found[f"{kind.noun}_count_same_weekday"] = _same_weekday(events, codes, before, spec.weeks)
     is_known = codes >= 0

@@ -41,7 +41,6 @@ class StateSpec:
     Attributes:
         rule: What makes an outage solo, mass or short; None: no feature is made.
         windows: Windows of counts and of the share of time down, shortest first.
-        decays: Times after which an outage counts 1/e.
         scopes: own and fleet, or one of them.
         levels: Levels to count in beside the scopes.
         has_weekday: Whether the day of the week is a feature; for horizons of about a day.
@@ -49,7 +48,6 @@ class StateSpec:
 
     rule: OutageRule | None = None
     windows: tuple[timedelta, ...] = (timedelta(1), timedelta(7), timedelta(30))
-    decays: tuple[timedelta, ...] = ()
     scopes: tuple[str, ...] = ("own", "fleet")
     levels: tuple[str, ...] = ()
     has_weekday: bool = False
@@ -57,7 +55,7 @@ class StateSpec:
     @property
     def counting(self) -> CountSpec:
         """How the outages of a group are counted: a node is watched always, so without rates."""
-        return CountSpec(windows=self.windows, decays=self.decays, has_rates=False)
+        return CountSpec(windows=self.windows, has_rates=False)
 
 
 def state_features(spec: StateSpec) -> tuple[Feature, ...]:

@@ -36,10 +36,12 @@ class _Section(BaseModel):
 
 
 class FeatureSettings(_Section):
-    """The features of every benchmark, in days; see `HistorySpec`, `CounterSpec`, `StateSpec`."""
+    """The features of every benchmark, in days; see `HistorySpec`, `CounterSpec`, `StateSpec`.
+
+    Of the windows those are used that are not shorter than the horizon.
+    """
 
     windows_d: tuple[int, ...]
-    decays_d: tuple[int, ...] = ()
     scopes: tuple[str, ...] = ("own", "batch", "model")
     weeks: int = Field(0, ge=0)
     spans_d: tuple[int, ...] = (30,)
@@ -172,15 +174,14 @@ class ProtocolSettings(_Section):
     def _matrix(self, shared: FeatureSettings, tables: CoreTables) -> MatrixSpec:
         """Features of every table that the record gives."""
         rule = self.outages.rule() if self.outages else None
-        windows = tuple(map(timedelta, shared.windows_d))
-        decays = tuple(map(timedelta, shared.decays_d))
+        horizon = timedelta(self.horizon_d)
+        windows = tuple(w for w in map(timedelta, shared.windows_d) if w >= horizon)
         # Over a week and more every day of the week comes in equal number.
-        has_weekday = timedelta(self.horizon_d) < _WEEK
+        has_weekday = horizon < _WEEK
         history = HistorySpec(
             windows=windows,
             scopes=shared.scopes,
             ordinal_levels=self.ordinal_levels,
-            decays=decays,
             weeks=shared.weeks if has_weekday else 0,
             known_after=rule.known_after if rule else timedelta(0),
         )
@@ -196,9 +197,7 @@ class ProtocolSettings(_Section):
         if rule is not None:
             parts.append("states")
             levels = tuple(sorted(tables.topology["level"].unique().to_list()))
-            states = StateSpec(
-                rule=rule, windows=windows, decays=decays, levels=levels, has_weekday=has_weekday
-            )
+            states = StateSpec(rule=rule, windows=windows, levels=levels, has_weekday=has_weekday)
         return MatrixSpec(parts=tuple(parts), history=history, counters=counters, states=states)
 
 

@@ -5,7 +5,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from features.event_index import NO_GROUP, US_PER_DAY, EventIndex
+from features.event_index import NO_GROUP, EventIndex
 
 group = st.integers(NO_GROUP, 4)
 moment = st.integers(0, 12)
@@ -27,13 +27,10 @@ def test_counts_times_and_sums_are_those_of_a_plain_loop(
     count, last, elapsed = (
         ask(groups, before) for ask in (index.count, index.last_time, index.elapsed)
     )
-    scale_days = 3.0 / US_PER_DAY
-    decayed = index.decayed(groups, before, days=scale_days)
     for i, (of_group, until) in enumerate(questions):
         own = [t for g, t in events if g == of_group and g != NO_GROUP and t < until]
         assert count[i] == len(own)
         assert last[i] == max(own) if own else np.isnan(last[i])
-        assert abs(decayed[i] - sum(np.exp((t - until) / 3.0) for t in own)) < 1e-9
         assert elapsed[i] == sum(until - t for t in own)
 
 

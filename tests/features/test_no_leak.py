@@ -64,13 +64,11 @@ FULL = MatrixSpec(
     history=HistorySpec(
         ordinal_levels=("cage",),
         repeat_gap=timedelta(hours=1),
-        decays=(timedelta(30),),
         weeks=2,
     ),
     counters=CounterSpec(names=("hours", "remaps"), clocks=("hours",)),
     states=StateSpec(
         rule=OutageRule(level="cage", most_together=1),
-        decays=(timedelta(30),),
         levels=("cage",),
         has_weekday=True,
     ),

@@ -8,7 +8,7 @@ import pytest
 from features.errors import ForewarnError, SettingsError, SourceError
 from models.benchmark_result import MODEL
 from pipelines import benchmark_settings
-from pipelines.benchmark import run_benchmark
+from pipelines.benchmark import read_benchmark, run_benchmark
 from pipelines.benchmark_settings import (
     benchmark_names,
     load_protocol,
@@ -147,6 +147,14 @@ def test_the_packaged_protocols_hold_the_grammar_and_share_their_settings():
         assert settings.rivals
         assert not {"train", "features"} & set(type(settings).model_fields)
     assert all(training.spec().seeds for training in load_shared().train)
+
+
+@pytest.mark.parametrize(("horizon_d", "used"), [(1, (1, 7, 30, 90, 365)), (30, (30, 90, 365))])
+def test_events_are_counted_in_no_window_shorter_than_the_horizon(data, horizon_d, used):
+    path = protocol_path("small")
+    path.write_text(PROTOCOL.replace("horizon_d: 30", f"horizon_d: {horizon_d}"))
+    _, protocol = read_benchmark(path, data_dir=data)
+    assert protocol.features.history.windows == tuple(map(timedelta, used))
 
 
 def test_a_record_of_ones_own_lies_beside_its_protocol(data):

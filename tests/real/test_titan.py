@@ -13,7 +13,7 @@ from features.core_tables import CoreTables
 from features.grid import watched_grid
 from features.matrix import build_gpu_matrix
 from models.benchmark_protocol import BenchmarkProtocol
-from models.benchmark_result import BenchmarkResult
+from models.benchmark_result import WindowResult
 from pipelines.benchmark import read_benchmark, run_benchmark
 from pipelines.benchmark_settings import MAPPINGS, protocol_path
 from pipelines.sources.history.files import read_history
@@ -29,9 +29,11 @@ pytestmark = [
     ),
 ]
 
-LEAST_AUC = {"2016-01-01": 0.82, "2016-07-01": 0.79, "2017-01-01": 0.82, "2017-07-01": 0.84}
+ORIGIN = datetime(2016, 7, 1, tzinfo=UTC)
+"""One window of the four, the one with most failures; all four are in docs/benchmarks/titan.md."""
 
-STATED_AUC = {"2016-01-01": 0.842, "2016-07-01": 0.827, "2017-01-01": 0.853, "2017-07-01": 0.851}
+LEAST_AUC = 0.79
+STATED_AUC = 0.827
 """Of a model with 55 features, who left counting as negative."""
 
 
@@ -46,8 +48,9 @@ def tables(record) -> CoreTables:
 
 
 @pytest.fixture(scope="module")
-def result() -> BenchmarkResult:
-    return run_benchmark("titan", data_dir=DATA)
+def window() -> WindowResult:
+    (only,) = run_benchmark("titan", data_dir=DATA, origins=[ORIGIN]).windows
+    return only
 
 
 def test_every_record_is_accounted_for_and_events_without_an_insert_time_count():
@@ -65,12 +68,9 @@ def test_every_record_is_accounted_for_and_events_without_an_insert_time_count()
     assert sum(not r["insert"] for r in failed) > 1_000
 
 
-@pytest.mark.parametrize(("place", "origin"), list(enumerate(LEAST_AUC)))
-def test_each_window_reaches_the_figures_asked_for(result, place, origin):
-    window = result.windows[place]
-    assert f"{window.origin:%Y-%m-%d}" == origin
+def test_the_window_reaches_the_figures_asked_for(window):
     model = window.metrics()
-    assert model.auc.value >= LEAST_AUC[origin]
+    assert model.auc.value >= LEAST_AUC
     for baseline in ("age", "place", "history count", "base rate", "logistic regression"):
         other = window.metrics(scorer=baseline)
         assert model.auc.value > other.auc.value, baseline
@@ -78,35 +78,22 @@ def test_each_window_reaches_the_figures_asked_for(result, place, origin):
     for row in window.rows:
         if row.population == "all" and row.scorer in ("age", "place"):
             assert row.gain.auc.low > 0.05
+    # Nor do they hang on one unit, or on how rows are chosen.
+    for population in ("without the top units", "unseen entities", "leavers count as negatives"):
+        assert window.metrics(population).auc.value >= LEAST_AUC - 0.01
 
 
-@pytest.mark.parametrize(
-    "population", ["without the top units", "unseen entities", "leavers count as negatives"]
-)
-def test_the_figures_do_not_hang_on_one_unit_or_on_how_rows_are_chosen(result, population):
-    for window in result.windows:
-        least = LEAST_AUC[f"{window.origin:%Y-%m-%d}"]
-        assert window.metrics(population).auc.value >= least - 0.01
+def test_no_result_is_too_good_to_be_true(window):
+    assert window.metrics().auc.value < 0.9
+    assert 0.4 < window.fault_types.value < 0.6
+    dealt = window.metrics("labels dealt anew")
+    # Of n positives an AUC by chance lies within 0.29 / sqrt(n) two times in three.
+    assert dealt.auc.value == pytest.approx(0.5, abs=4 * 0.29 / dealt.n_positive**0.5)
 
 
-def test_no_result_is_too_good_to_be_true(result):
-    for window in result.windows:
-        assert window.metrics().auc.value < 0.9
-        assert 0.4 < window.fault_types.value < 0.6
-
-
-def test_with_dealt_labels_the_model_ranks_by_chance(result):
-    for window in result.windows:
-        dealt = window.metrics("labels dealt anew")
-        # Of n positives an AUC by chance lies within 0.29 / sqrt(n) two times in three.
-        noise = 0.29 / dealt.n_positive**0.5
-        assert dealt.auc.value == pytest.approx(0.5, abs=4 * noise)
-
-
-@pytest.mark.parametrize(("place", "origin"), list(enumerate(STATED_AUC)))
-def test_the_model_before_is_rebuilt_to_within_0_005(result, place, origin):
-    rebuilt = result.windows[place].metrics("leavers count as negatives", "55-feature model")
-    assert rebuilt.auc.value == pytest.approx(STATED_AUC[origin], abs=0.005)
+def test_the_model_before_is_rebuilt_to_within_0_005(window):
+    rebuilt = window.metrics("leavers count as negatives", "55-feature model")
+    assert rebuilt.auc.value == pytest.approx(STATED_AUC, abs=0.005)
 
 
 @pytest.mark.parametrize("day", ["2016-01-22", "2017-07-15"])
