@@ -4,9 +4,10 @@ What is read is in `sources`, who may is in `access`; the board mounts its pages
 """
 
 import logging
+from collections import Counter
 from typing import Any, Final
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import Response
@@ -64,11 +65,20 @@ def build_application(sources: Sources, access: Access) -> FastAPI:
         redirect_slashes=False,
     )
     for router in (score_router, history_router, hook_router, site_router):
-        app.include_router(router(sources), prefix=PREFIX)
+        app.include_router(router(sources), prefix=PREFIX, dependencies=[Depends(_each_once)])
     app.add_middleware(Gate, access=access)
     _handle_errors(app)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]
     return app
+
+
+def _each_once(request: Request) -> None:
+    """Refuses a parameter given twice: only one of its values would count, and silently."""
+    times = Counter(name for name, _ in request.query_params.multi_items())
+    repeated = sorted(name for name, count in times.items() if count > 1)
+    if repeated:
+        name = repeated[0][:40]
+        raise ApiError(422, f"query.{name}: given {times[repeated[0]]} times; give it once")
 
 
 def _handle_errors(app: FastAPI) -> None:

