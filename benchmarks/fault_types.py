@@ -134,8 +134,10 @@ def report(cases: pl.DataFrame, seeds: Sequence[int], *, telemetry: Sequence[str
         mine += diagnose(model, judged)
         rules += rule_verdicts(judged, usual=model.classes)
     result = compare_verdicts(true, mine, rules)
+    verdict = "beats" if result.beats_rule else "does not beat"
+    counts = f"n = {result.model.n}: mended {result.n_mended}, broken {result.n_broken}"
     lines = [
-        f"  n = {result.model.n}: mended {result.n_mended}, broken {result.n_broken}",
+        f"  {counts}; {verdict} the rule beyond chance",
         f"  model {_line(result.model)}",
         f"  rule  {_line(result.rule)}",
     ]

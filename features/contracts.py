@@ -6,13 +6,19 @@ No table is defined here (see `features.tables`), and nothing is read or written
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 
 import polars as pl
 
 from features.errors import StructureError
 
 UTC_TIME = pl.Datetime("us", "UTC")
+TEXT: Final = pl.String()
+INT: Final = pl.Int32()
+LONG: Final = pl.Int64()
+FLOAT: Final = pl.Float64()
+BOOL: Final = pl.Boolean()
+TEXTS: Final = pl.List(pl.String)
 
 Partition = Literal["hour", "day", "none"]
 

@@ -31,7 +31,6 @@ _KINDS: Final = {
     "mass": EventKind(noun="mass_outage", words="Outages of many nodes at once", inputs=_INPUTS),
     "short": EventKind(noun="short_outage", words="Short outages", inputs=_INPUTS),
 }
-_DAYS_A_WEEK: Final = 7
 
 
 @dataclass(frozen=True, kw_only=True)

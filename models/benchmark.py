@@ -32,6 +32,7 @@ from models.benchmark_scorers import (
     with_leavers,
 )
 from models.evaluation import (
+    NOT_DEFINED,
     TOP_SHARE,
     Bootstrap,
     Estimate,
@@ -285,7 +286,7 @@ def _fault_type_auc(
     failing = split.train.filter(pl.col("label") == 1)
     counts = failing["fault_type"].value_counts(sort=True)
     if counts.height < 2:
-        return Estimate(None, None, None)
+        return NOT_DEFINED
     one, other = counts["fault_type"].head(2)
     is_one = pl.when(pl.col("fault_type").is_in([one, other])).then(
         (pl.col("fault_type") == one).cast(pl.Int8)
@@ -297,6 +298,6 @@ def _fault_type_auc(
     try:
         model = _fit(typed, names, replace(protocol, train=specs))
     except TooFewIncidentsError:
-        return Estimate(None, None, None)
+        return NOT_DEFINED
     scored = rest.with_columns(pl.Series("score", model.raw_scores(rest)))
     return row_metrics(scored, kind="rank", bootstrap=protocol.bootstrap).auc

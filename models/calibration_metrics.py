@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from scipy.special import expit, xlogy
+from scipy.special import expit
 
 from models.calibration import FloatArray, log_odds_of
 from models.evaluation import (
@@ -20,6 +20,7 @@ from models.evaluation import (
     estimate,
     group_codes,
     resample_groups,
+    row_losses,
 )
 
 BANDS: Final = 5
@@ -110,14 +111,13 @@ def check_calibration(
 
 
 def log_loss(probability: FloatArray, label: FloatArray) -> float:
-    """Mean negative log likelihood; probabilities are kept 1e-12 inside (0, 1).
+    """Mean negative log likelihood.
 
     Args:
         probability: Shape (n,).
         label: 0 or 1, shape (n,).
     """
-    inside = np.clip(probability, 1e-12, 1.0 - 1e-12)
-    return float(-np.mean(xlogy(label, inside) + xlogy(1.0 - label, 1.0 - inside)))
+    return float(row_losses(probability, label).mean())
 
 
 def calibration_slope(

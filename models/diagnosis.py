@@ -14,7 +14,6 @@ import polars as pl
 from scipy.stats import binomtest
 
 from features.diagnosis import RULE_TYPE, SECOND_RULE_TYPE, diagnosis_features
-from features.errors import DataError
 from models.fault_types import FaultTypeModel, train_fault_types
 from models.intervals import wilson
 from models.specs import TrainSpec
@@ -170,32 +169,6 @@ def rule_verdicts(cases: pl.DataFrame, *, usual: Sequence[str]) -> list[tuple[st
         named = first if first is not None else (others.pop(0) if others else "host")
         verdicts.append((named, second if second is not None else next(iter(others), None)))
     return verdicts
-
-
-def evaluate_diagnosis(model: FaultTypeModel, cases: pl.DataFrame) -> DiagnosisResult:
-    """Judges model and rule by what the faults turned out to be.
-
-    Args:
-        model: From `train_diagnosis`, on other incidents.
-        cases: Rows with `found_type`, never the catalogue's own label; null is left out.
-
-    Returns:
-        Both, on the same incidents.
-
-    Raises:
-        DataError: No incident has a finding.
-    """
-    known = cases.filter(pl.col(FOUND_TYPE).is_not_null())
-    if known.is_empty():
-        raise DataError(
-            f"diagnosis: none of {cases.height} incidents has a {FOUND_TYPE}. Give what repairs "
-            "found; the catalogue's own type would judge itself."
-        )
-    return compare_verdicts(
-        known[FOUND_TYPE].to_list(),
-        diagnose(model, known),
-        rule_verdicts(known, usual=model.classes),
-    )
 
 
 def compare_verdicts(

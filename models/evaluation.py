@@ -223,7 +223,7 @@ def row_metrics(
         prevalence=float(label.mean()) if judged.height else None,
         **estimates,
         brier=float(np.mean((values - label) ** 2)) if is_probability else None,
-        log_loss=_log_loss(values, label) if is_probability else None,
+        log_loss=float(row_losses(values, label).mean()) if is_probability else None,
         reliability=_reliability(values, label) if is_probability else (),
         curve=precision_recall_curve(values, label),
     )
@@ -283,6 +283,12 @@ def group_codes(group: pl.Series) -> tuple[IndexArray, int]:
     """
     codes = group.rank("dense").to_numpy().astype(np.intp) - 1
     return codes, int(codes.max()) + 1 if codes.size else 0
+
+
+def row_losses(probability: FloatArray, label: npt.NDArray[np.generic]) -> FloatArray:
+    """Negative log likelihood of each row; probabilities are kept 1e-12 inside (0, 1)."""
+    inside = np.clip(probability, 1e-12, 1.0 - 1e-12)
+    return np.asarray(-np.where(label == 1, np.log(inside), np.log1p(-inside)))
 
 
 def resample_groups(n_groups: int, bootstrap: Bootstrap) -> FloatArray:
@@ -376,11 +382,6 @@ def _estimates(ranked: RankedRows, *, n_groups: int, bootstrap: Bootstrap) -> di
         name: estimate(float(statistic(ranked, as_is)[0]), statistic(ranked, drawn))
         for name, statistic in statistics.items()
     }
-
-
-def _log_loss(probability: FloatArray, label: npt.NDArray[np.int8]) -> float:
-    inside = np.clip(probability, 1e-12, 1.0 - 1e-12)
-    return float(-np.mean(np.where(label == 1, np.log(inside), np.log1p(-inside))))
 
 
 def _reliability(

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-import numpy as np
 import polars as pl
 
 from features.errors import DataError
-from models.calibration import FloatArray
-from models.evaluation import Bootstrap, Estimate, compare, row_metrics
+from models.calibration import FloatArray, log_odds_of
+from models.evaluation import NOT_DEFINED, Bootstrap, Estimate, compare, row_metrics
 from models.failure_model import FailureModel
 from models.fault_types import FaultTypeModel
 from models.prior import longest_history
@@ -183,8 +182,7 @@ def _typed_score(
 ) -> FloatArray:
     """Log-odds of a failure of one type: the score times the type's forecast share."""
     probability = calibration.calibration.apply(general)
-    product = np.clip(probability * (1e-6 if share is None else share), 1e-12, 1.0 - 1e-12)
-    return np.asarray(np.log(product) - np.log1p(-product))
+    return log_odds_of(probability * (1e-6 if share is None else share))
 
 
 def _own_scores(
@@ -226,12 +224,11 @@ def _judge(
         rows = rows.with_columns(pl.Series("own", own))
     is_other = (pl.col("label") == 1) & (pl.col("fault_type") != fault_type).fill_null(value=True)
     rows = rows.filter(pl.col("label").is_not_null() & ~is_other)
-    nothing = Estimate(None, None, None)
     metrics = row_metrics(rows, kind="rank", bootstrap=bootstrap)
 
     def gain(score: str, other: str) -> Estimate:
         if not {score, other} <= set(rows.columns) or not metrics.n_positive:
-            return nothing
+            return NOT_DEFINED
         return compare(rows, score=score, other=other, bootstrap=bootstrap)
 
     is_own = own is not None and metrics.n_positive > 0
@@ -240,14 +237,14 @@ def _judge(
         n_train=counts[0],
         n_test=counts[1],
         prevalence=metrics.prevalence,
-        auc=metrics.auc if metrics.n_positive else nothing,
-        average_precision=metrics.average_precision if metrics.n_positive else nothing,
+        auc=metrics.auc if metrics.n_positive else NOT_DEFINED,
+        average_precision=metrics.average_precision if metrics.n_positive else NOT_DEFINED,
         gain_on_history=gain("score", "history"),
         own_average_precision=row_metrics(
             rows, score="own", kind="rank", bootstrap=bootstrap
         ).average_precision
         if is_own
-        else nothing,
+        else NOT_DEFINED,
         own_gain=gain("own", "typed"),
         own_gain_on_score=gain("own", "score"),
     )

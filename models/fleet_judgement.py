@@ -8,19 +8,23 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
-from scipy.stats import beta
 
-from models.calibration import FloatArray, log_odds_of, sigmoid
-from models.evaluation import Bootstrap, Estimate, estimate, group_codes, resample_groups
+from models.calibration import FloatArray
+from models.calibration_metrics import CalibrationCheck, check_calibration
+from models.evaluation import (
+    Bootstrap,
+    Estimate,
+    estimate,
+    group_codes,
+    resample_groups,
+    row_losses,
+)
 from models.event_metrics import caught_pairs
+from models.intervals import exact_share
 from models.specs import Task
 
-BINS: Final = 5
 ALL: Final = "all"
-_SLOPE_BINS: Final = 60
-_STEPS: Final = 25
 
 
 @dataclass(frozen=True)
@@ -66,36 +70,15 @@ class ClassRecall:
 
 
 @dataclass(frozen=True)
-class ScoreBin:
-    """Rows of similar score above a threshold: what came over what was said.
-
-    Attributes:
-        n_rows: Rows.
-        mean_score: Mean score.
-        ratio: Positives over the sum of scores.
-    """
-
-    n_rows: int
-    mean_score: float
-    ratio: Estimate
-
-
-@dataclass(frozen=True)
 class ScoreTruth:
     """How far scores can be taken at their word.
 
     Attributes:
-        bins: Bins of equal size of the rows above the threshold, by rising score.
-        slope: Of a logistic regression of labels on the scores' log-odds; 1 is calibrated.
-        overall: Positives over the sum of scores, of all rows.
-        log_loss: Mean log loss.
-        log_loss_gain: Log loss of the rows' own base rate minus that of the scores.
+        check: Held against what came; its base rate is that of the rows themselves.
+        log_loss_gain: Log loss of this base rate minus that of the scores.
     """
 
-    bins: tuple[ScoreBin, ...]
-    slope: Estimate
-    overall: Estimate
-    log_loss: float
+    check: CalibrationCheck
     log_loss_gain: Estimate
 
     def to_dict(self) -> dict[str, Any]:
@@ -150,57 +133,27 @@ def recall_by_class(
 
 
 def judge_scores(
-    rows: pl.DataFrame, *, threshold: float, bootstrap: Bootstrap | None = None, n_bins: int = BINS
+    rows: pl.DataFrame, *, threshold: float, bootstrap: Bootstrap | None = None
 ) -> ScoreTruth:
     """Holds scores against what came; intervals are over whole entities.
 
     Args:
-        rows: `entity_id`, `label`, `score`, and the bootstrap's group column; rows without label
-            or score are left out.
-        threshold: The bins are made of the rows at or above it.
+        rows: `entity_id`, `label`, `score`, and the bootstrap's group column, at least one row
+            with both; rows without label or score are left out.
+        threshold: The check's bands are made of the rows at or above it.
         bootstrap: How intervals are made.
-        n_bins: Bins.
 
     Returns:
-        The judgement; without rows above the threshold there are no bins.
+        The judgement; without rows above the threshold there are no bands.
     """
     bootstrap = bootstrap or Bootstrap()
     known = rows.drop_nulls(["label", "score"])
-    score = known["score"].cast(pl.Float64).to_numpy()
     label = known["label"].cast(pl.Float64).to_numpy()
-    group, n_groups = group_codes(known[bootstrap.group])
-    drawn = resample_groups(n_groups, bootstrap)
-    by_group = _Sums(group, n_groups, drawn)
-    return ScoreTruth(
-        bins=_bins(score, label, by_group, threshold=threshold, n_bins=n_bins),
-        slope=_slope(score, label, by_group),
-        overall=by_group.ratio(label, score),
-        log_loss=float(_loss(score, label).mean()),
-        log_loss_gain=_gain(score, label, by_group),
+    check = check_calibration(
+        known, threshold=threshold, base_rate=float(label.mean()), bootstrap=bootstrap
     )
-
-
-@dataclass(frozen=True)
-class _Sums:
-    """Sums over rows, as they are and over resamples of their groups."""
-
-    group: npt.NDArray[np.intp]
-    n_groups: int
-    drawn: FloatArray
-
-    def of(self, values: FloatArray, rows: npt.NDArray[np.intp] | None = None) -> FloatArray:
-        """Sum of each resample, the first of all rows as they are."""
-        group = self.group if rows is None else self.group[rows]
-        sums = np.bincount(group, weights=values, minlength=self.n_groups)
-        return np.concatenate([[sums.sum()], self.drawn @ sums])
-
-    def ratio(
-        self, above: FloatArray, below: FloatArray, rows: npt.NDArray[np.intp] | None = None
-    ) -> Estimate:
-        """Ratio of two sums."""
-        top, bottom = self.of(above, rows), self.of(below, rows)
-        share = top / np.where(bottom > 0, bottom, np.nan)
-        return estimate(float(share[0]), share[1:])
+    losses = row_losses(known["score"].cast(pl.Float64).to_numpy(), label)
+    return ScoreTruth(check, _gain(losses, label, groups=known[bootstrap.group], drawn=bootstrap))
 
 
 def _class_recall(
@@ -208,86 +161,29 @@ def _class_recall(
 ) -> ClassRecall:
     n, leads = part.height, part["lead_h"].drop_nulls()
     k = leads.len()
-    low = float(beta.ppf(0.025, k, n - k + 1)) if k else 0.0
-    high = float(beta.ppf(0.975, k + 1, n - k)) if k < n else 1.0
     lead = leads.median()
     return ClassRecall(
         name,
         n,
         k,
-        Estimate(k / n, low, high),
+        Estimate(k / n, *exact_share(k, n)),
         ceiling,
         by_signs,
         float(lead) if isinstance(lead, float) else None,
     )
 
 
-def _bins(
-    score: FloatArray, label: FloatArray, sums: _Sums, *, threshold: float, n_bins: int
-) -> tuple[ScoreBin, ...]:
-    above = np.flatnonzero(score >= threshold)
-    above = above[np.argsort(score[above], kind="stable")]
-    return tuple(
-        ScoreBin(
-            int(rows.size),
-            float(score[rows].mean()),
-            sums.ratio(label[rows], score[rows], rows),
-        )
-        for rows in np.array_split(above, n_bins)
-        if rows.size
-    )
-
-
-def _slope(score: FloatArray, label: FloatArray, sums: _Sums) -> Estimate:
-    """Slope of logistic regression on bins of log-odds, for itself and each resample."""
-    odds = log_odds_of(score)
-    edges = np.unique(np.quantile(odds, np.linspace(0, 1, _SLOPE_BINS + 1)))
-    # The few rows that matter lie at the top: half of the bins are of the highest percent.
-    top = np.quantile(odds, 1 - np.geomspace(0.01, 1e-5, _SLOPE_BINS))
-    bins = np.searchsorted(np.unique([*edges, *top]), odds)
-    used, bins = np.unique(bins, return_inverse=True)
-    centre = np.bincount(bins, weights=odds) / np.bincount(bins)
-    shape = (sums.n_groups, used.size)
-    cell = sums.group * used.size + bins
-    size = np.prod(shape)
-    counts = np.bincount(cell, minlength=size).reshape(shape).astype(np.float64)
-    positives = np.bincount(cell, weights=label, minlength=size).reshape(shape)
-    values = [_fit_slope(centre, counts.sum(axis=0), positives.sum(axis=0))]
-    values += [
-        _fit_slope(centre, n, k)
-        for n, k in zip(sums.drawn @ counts, sums.drawn @ positives, strict=True)
-    ]
-    return estimate(values[0], np.asarray(values[1:]))
-
-
-def _fit_slope(x: FloatArray, n: FloatArray, k: FloatArray) -> float:
-    """Slope of logistic regression on counts by Newton's method; NaN where there is none."""
-    if not 0 < k.sum() < n.sum():
-        return float("nan")
-    design = np.column_stack([np.ones_like(x), x])
-    weights = np.array([0.0, 1.0])
-    for _ in range(_STEPS):
-        p = sigmoid(design @ weights)
-        curvature = design.T @ (design * (n * p * (1 - p))[:, None])
-        try:
-            step = np.linalg.solve(curvature, design.T @ (k - n * p))
-        except np.linalg.LinAlgError:
-            return float("nan")
-        weights = weights + np.clip(step, -2.0, 2.0)
-        if np.abs(step).max() < 1e-8:
-            break
-    return float(weights[1])
-
-
-def _loss(score: FloatArray, label: FloatArray) -> FloatArray:
-    inside = np.clip(score, 1e-12, 1 - 1e-12)
-    return np.asarray(-(label * np.log(inside) + (1 - label) * np.log1p(-inside)))
-
-
-def _gain(score: FloatArray, label: FloatArray, sums: _Sums) -> Estimate:
+def _gain(
+    losses: FloatArray, label: FloatArray, *, groups: pl.Series, drawn: Bootstrap
+) -> Estimate:
     """Log loss of the base rate, that of each resample, minus that of the scores."""
-    n, k = sums.of(np.ones_like(label)), sums.of(label)
+    group, n_groups = group_codes(groups)
+    weights = np.vstack([np.ones(n_groups), resample_groups(n_groups, drawn)])
+    n, k, loss = (
+        weights @ np.bincount(group, weights=values, minlength=n_groups)
+        for values in (np.ones_like(label), label, losses)
+    )
     rate = np.clip(k / n, 1e-12, 1 - 1e-12)
     base = -(k * np.log(rate) + (n - k) * np.log1p(-rate)) / n
-    gain = base - sums.of(_loss(score, label)) / n
+    gain = base - loss / n
     return estimate(float(gain[0]), gain[1:])

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from models.evaluation import (
@@ -19,6 +18,7 @@ from models.evaluation import (
     estimate,
     group_codes,
     resample_groups,
+    row_losses,
 )
 from models.ranking_metrics import auc, average_precision
 
@@ -209,21 +209,14 @@ def _log_loss_increase(
     label = judged["label"].to_numpy().astype(np.float64)
     rate = np.full(label.size, label.mean())
     other = judged[champion].to_numpy().astype(np.float64) if champion else rate
-    own = _losses(judged[candidate].to_numpy().astype(np.float64), label)
-    reference = _losses(other, label)
+    own = row_losses(judged[candidate].to_numpy().astype(np.float64), label)
+    reference = row_losses(other, label)
     codes, n_groups = group_codes(judged[drawn.group])
     sums = np.bincount(codes, weights=own - reference, minlength=n_groups)
     sizes = np.bincount(codes, minlength=n_groups).astype(np.float64)
     weights = resample_groups(n_groups, drawn)
     resampled = (weights @ sums) / (weights @ sizes)
     return estimate(float(np.mean(own - reference)), resampled), float(reference.mean())
-
-
-def _losses(
-    probability: npt.NDArray[np.float64], label: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
-    inside = np.clip(probability, 1e-12, 1.0 - 1e-12)
-    return np.asarray(-np.where(label == 1, np.log(inside), np.log1p(-inside)))
 
 
 def _signed(found: Estimate) -> str:

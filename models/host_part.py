@@ -5,7 +5,7 @@ so rarely that a handful of weights is all that their incidents can carry.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +14,7 @@ import polars as pl
 from sklearn.linear_model import LogisticRegression
 
 from models.calibration import MIN_POSITIVES, FloatArray, sigmoid
-from models.event_metrics import incidents_by_entity
+from models.event_metrics import caught_pairs
 from models.specs import Task
 from models.uncertain import WEIGHT
 
@@ -120,13 +120,7 @@ def own_pairs(rows: pl.DataFrame, *, incidents: pl.DataFrame, task: Task) -> pl.
         `entity_id`, `as_of`, `incident_id`.
     """
     of_node = incidents.filter(pl.col("entity_kind") == "node")
-    lead = pl.col("start") - pl.col("as_of")
-    return (
-        rows.select("entity_id", "as_of")
-        .join(incidents_by_entity(of_node, entity_kind="node"), on="entity_id")
-        .filter(lead >= task.lead, lead < task.embargo)
-        .select("entity_id", "as_of", "incident_id")
-    )
+    return caught_pairs(rows, of_node, task=replace(task, entity_kind="node")).drop("lead_h")
 
 
 def _is_in(rows: pl.DataFrame, pairs: pl.DataFrame) -> npt.NDArray[np.bool_]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from models.calibration import FloatArray
-from models.evaluation import Bootstrap, Estimate, row_metrics
+from models.evaluation import NOT_DEFINED, Bootstrap, Estimate, row_metrics
 from models.failure_model import feature_values
 from models.gate import GateDecision
 from models.ranking_metrics import auc, rank_rows
@@ -158,7 +158,7 @@ def unseen_area(
         try:
             model = train(apart.train, feature_names=feature_names, task=task, spec=halved)
         except TooFewIncidentsError:
-            return Estimate(None, None, None)
+            return NOT_DEFINED
         score = pl.Series("score", model.raw_scores(apart.test))
         parts.append(apart.test.with_columns(score))
     return row_metrics(pl.concat(parts), kind="rank", bootstrap=bootstrap).auc

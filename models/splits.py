@@ -89,14 +89,28 @@ def split_by_time(
     test = frame.filter(as_of >= valid_until, as_of < test_until)
     after = frame.filter(as_of >= test_until).height
     embargoed = frame.height - train.height - valid.height - test.height - after
-    shared = 0
-    if "incident_id" in frame.columns:
-        before = train.height + valid.height
-        valid = _without_incidents_of(valid, (test,))
-        train = _without_incidents_of(train, (valid, test))
-        shared = before - train.height - valid.height
+    before = train.height + valid.height
+    valid = without_incidents_of(valid, (test,))
+    train = without_incidents_of(train, (valid, test))
+    shared = before - train.height - valid.height
     dropped = {"embargo": embargoed, "after_test": after, "incident_in_later_part": shared}
     return TimeSplit(train, valid, test, dropped)
+
+
+def without_incidents_of(part: pl.DataFrame, others: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Rows of a part whose incident is in none of the others: one may fail several GPUs.
+
+    Args:
+        part: Rows; all of them are kept where there is no `incident_id`.
+        others: At least one other part.
+    """
+    if "incident_id" not in part.columns:
+        return part
+    incidents = pl.concat([other["incident_id"] for other in others]).drop_nulls().unique()
+    if incidents.is_empty():
+        return part
+    is_shared = pl.col("incident_id").is_in(incidents.implode()).fill_null(value=False)
+    return part.filter(~is_shared)
 
 
 def rolling_origins(
@@ -153,7 +167,7 @@ def entity_fold(entity_ids: Sequence[str], *, n_folds: int, salt: str = "") -> l
         A fold in `[0, n_folds)` per id.
 
     >>> entity_fold(["gpu-a", "gpu-b", "gpu-a"], n_folds=5)
-    [4, 2, 4]
+    [3, 4, 3]
     """
     folds = {
         entity: int.from_bytes(blake2b(f"{salt}{entity}".encode(), digest_size=8).digest())
@@ -193,12 +207,3 @@ def without_shared_entities(
     lost = sum(p.height for p in (split.train, split.valid, split.test))
     lost -= train.height + valid.height + test.height
     return TimeSplit(train, valid, test, {**split.dropped, "entity_in_other_fold": lost})
-
-
-def _without_incidents_of(part: pl.DataFrame, later: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Rows of a part whose incident is in none of the later parts."""
-    incidents = pl.concat([other["incident_id"] for other in later]).drop_nulls().unique()
-    if incidents.is_empty():
-        return part
-    is_shared = pl.col("incident_id").is_in(incidents.implode()).fill_null(value=False)
-    return part.filter(~is_shared)

@@ -1,8 +1,9 @@
-"""The commands that make, judge and show scores: `score`, `outcomes`, `metrics`.
+"""The commands that make, judge and show scores: `score`, `scores`, `outcomes`, `metrics`.
 
 No logic: each command's work is in `pipelines.serving`.
 """
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -22,6 +23,15 @@ DiscardOption = Annotated[
         help="First take back ticks later than now, left by a clock that was ahead.",
     ),
 ]
+
+
+class Kind(StrEnum):
+    """Whose scores are shown."""
+
+    node = "node"
+    gpu = "gpu"
+
+
 _LOOPBACK: Final = "127.0.0.1:9184"
 
 
@@ -52,6 +62,35 @@ def score(
     for part, problem in scorer.status.problems.items():
         typer.echo(f"{part}: {problem}", err=True)
     raise typer.Exit(1 if scorer.status.problems else 0)
+
+
+def scores(
+    entity: Annotated[
+        str | None, typer.Argument(help="A node, or a GPU with --kind gpu; default: the ranking.")
+    ] = None,
+    settings: SettingsOption = None,
+    kind: Annotated[Kind, typer.Option(help="Nodes or GPUs.")] = Kind.node,
+    horizon: Annotated[
+        int | None, typer.Option(min=1, help="Horizon, hours; default: the settings' first.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Rows at most.")] = 20,
+) -> None:
+    """Show the newest scores, highest first; of one node or GPU with the reasons."""
+    from datetime import UTC, datetime
+
+    from pipelines.serving import score_reader, score_words
+    from pipelines.serving.place import score_engine
+    from pipelines.settings import load_settings
+
+    chosen, now = load_settings(settings), datetime.now(UTC)
+    engine = score_engine(chosen)
+    if entity is not None:
+        found = score_reader.score_of(engine, kind=kind.value, entity_id=entity)
+        typer.echo(score_words.entity_in_words(found, entity_id=entity, now=now))
+        return
+    horizon_h = horizon or chosen.horizons_h[0]
+    page = score_reader.latest_scores(engine, kind=kind.value, horizon_h=horizon_h, limit=limit)
+    typer.echo(score_words.ranking_in_words(page, horizon_h=horizon_h, now=now))
 
 
 def outcomes(settings: SettingsOption = None) -> None:

@@ -72,11 +72,16 @@ def _class(row: ClassRecall) -> str:
 
 
 def _truth(truth: ScoreTruth) -> list[str]:
-    bins = "; ".join(f"{b.mean_score:.2g}: {_share(b.ratio)} ({b.n_rows} rows)" for b in truth.bins)
+    check = truth.check
+    bands = "; ".join(
+        f"{band.expected / band.n_rows:.2g}: {_share(band.ratio)} ({band.n_rows} rows)"
+        for band in check.bands
+    )
     words = (
-        f"Observed over expected by bin above the threshold (mean score): {bins or 'no rows'}. "
-        f"Of all rows {_share(truth.overall)}; slope {_share(truth.slope)}; log loss "
-        f"{truth.log_loss:.5f}, {_small(truth.log_loss_gain)} below that of the base rate."
+        f"Observed over expected by band above the threshold (mean score), each expected to hold "
+        f"as many: {bands or 'no rows'}. Of all rows {_share(check.observed_by_expected)}; slope "
+        f"{_share(check.slope)}; log loss {_small(Estimate(check.log_loss, None, None))}, "
+        f"{_small(truth.log_loss_gain)} below that of the base rate."
     )
     return [words]
 

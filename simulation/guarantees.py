@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 from scipy.stats import binomtest
 
+from models.intervals import exact_share
 from models.policy_rows import PolicyRows, policy_rows
 from models.policy_tuning import (
     PolicyGrid,
@@ -72,12 +73,12 @@ class Kept:
     @property
     def broken_interval(self) -> tuple[float, float]:
         """Exact 95 % interval of the share of fleets with a broken promise."""
-        return _exact_interval(self.n_broken, self.n_fleets)
+        return exact_share(self.n_broken, self.n_fleets)
 
     @property
     def broken_interval_of_given(self) -> tuple[float, float] | None:
         """The same of the fleets where a promise was given; None without any."""
-        return _exact_interval(self.n_broken, self.n_given) if self.n_given else None
+        return exact_share(self.n_broken, self.n_given) if self.n_given else None
 
     @property
     def is_within_error(self) -> bool:
@@ -275,11 +276,6 @@ def _spent(judged: Sequence[_Judged], *, budget: float) -> Spent:
         high_rate=rates[int(0.95 * (len(rates) - 1))] if rates else None,
         mean_recall=_mean([one.recall for one in judged]),
     )
-
-
-def _exact_interval(n: int, of: int) -> tuple[float, float]:
-    interval = binomtest(n, of).proportion_ci(0.95, method="exact")
-    return float(interval.low), float(interval.high)
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -17,7 +17,7 @@ from features.errors import DataError
 from models.calibration import FloatArray
 from models.ensembles.protocols import Member, MemberSpec
 from models.specs import Task
-from models.splits import entity_fold
+from models.splits import entity_fold, without_incidents_of
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def out_of_fold_survivors(
     parts = []
     for number in range(spec.n_folds):
         inside = rows.filter(fold == number)
-        outside = _without_incidents_of(rows.filter(fold != number), inside)
+        outside = without_incidents_of(rows.filter(fold != number), [inside])
         member = spec.first.fit(outside, feature_names=feature_names, task=task)
         is_known = pl.col("label").is_not_null()
         known, context = inside.filter(is_known), inside.filter(~is_known)
@@ -210,13 +210,4 @@ def _thinned(rows: pl.DataFrame, spec: CascadeSpec) -> pl.DataFrame:
     is_drawn = pl.Series(np.random.default_rng(spec.seed).random(rows.height) < share)
     return rows.with_columns(
         pl.when(is_drawn | (pl.col("label") == 1)).then("label").alias("label")
-    )
-
-
-def _without_incidents_of(rows: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
-    """Rows whose incident is not among the others': one incident may fail several GPUs."""
-    if "incident_id" not in rows.columns:
-        return rows
-    return rows.join(
-        others.select(pl.col("incident_id").drop_nulls().unique()), on="incident_id", how="anti"
     )

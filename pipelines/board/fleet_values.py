@@ -57,6 +57,7 @@ def fleet_values(desk: Desk, *, wanted: Wanted, zone: Zone, now: datetime) -> di
         scorer=read_status(sources.settings.scores_dir),
         hook=hook,
         n_silent=0 if snapshot is None else len(snapshot.silent_nodes),
+        min_coverage=sources.settings.serving.min_coverage,
         now=now,
     )
     values: dict[str, Any] = {

@@ -19,7 +19,6 @@ STATE_NAMES: Final = {"ok": "OK", "attention": "Attention", "unknown": "Unknown"
 
 _SILENT_SCORER: Final = timedelta(minutes=30)
 _QUIET_HOOK: Final = timedelta(hours=2)
-_LOW_COVERAGE: Final = 0.9
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,7 @@ def signals(
     scorer: ScorerStatus | None,
     hook: HookView,
     n_silent: int,
+    min_coverage: float,
     now: datetime,
 ) -> tuple[Signal, ...]:
     """Every part, in the order in which one would look.
@@ -66,12 +66,13 @@ def signals(
         scorer: The scorer's own word; None: there is none.
         hook: How the hook stands.
         n_silent: Nodes from which nothing comes.
+        min_coverage: Below this share of scored GPUs someone should look.
         now: The present.
     """
     return (
         scores_signal(tick, problem=problem, now=now),
         _scorer_signal(scorer, tick, now=now),
-        _data_signal(tick, n_silent=n_silent, now=now),
+        _data_signal(tick, n_silent=n_silent, min_coverage=min_coverage, now=now),
         _hook_signal(hook, now=now),
     )
 
@@ -121,7 +122,7 @@ def _sign_of_life(scorer: ScorerStatus, *, now: datetime) -> tuple[State, str]:
     return "ok", f"Phase {scorer.phase}, last sign {since}. {scorer.why}".strip()
 
 
-def _data_signal(tick: Tick | None, *, n_silent: int, now: datetime) -> Signal:
+def _data_signal(tick: Tick | None, *, n_silent: int, min_coverage: float, now: datetime) -> Signal:
     if tick is None:
         return Signal("Data", "unknown", "Nothing was scored yet.", "/data")
     covered = f"{percent(tick.coverage)} of GPUs could be scored"
@@ -131,7 +132,7 @@ def _data_signal(tick: Tick | None, *, n_silent: int, now: datetime) -> Signal:
     if n_silent:
         words = f"{counted(n_silent, 'node')} silent: nothing comes from their exporter. {covered}."
         return Signal("Data", "attention", words, "/data")
-    state: State = "ok" if tick.coverage >= _LOW_COVERAGE else "attention"
+    state: State = "ok" if tick.coverage >= min_coverage else "attention"
     return Signal("Data", state, f"{covered}.", "/data")
 
 

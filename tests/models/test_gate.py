@@ -104,7 +104,8 @@ def test_a_first_candidate_of_chance_is_seldom_accepted() -> None:
                 "incident_id": [
                     f"inc-{e}" if y else None for e, y in zip(entity, label, strict=True)
                 ],
-                "score": rng.random(entity.size),
+                # All but constant at the base rate: only the ranking is left to refuse it by.
+                "score": label.mean() + 1e-6 * rng.random(entity.size),
             }
         )
         accepted += decide(rows, candidate="score", bootstrap=FAST).is_accepted

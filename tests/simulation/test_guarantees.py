@@ -72,6 +72,7 @@ def test_the_share_of_broken_promises_is_judged_with_its_sampling_error() -> Non
     assert not kept(16).is_within_error
     assert kept(0).broken_interval[0] == 0.0
     few = replace(kept(2), n_given=4)
+    assert few.broken_interval == pytest.approx((0.001, 0.036), abs=0.001)
     assert few.broken_interval_of_given == pytest.approx((0.068, 0.932), abs=0.001)
     assert replace(few, n_given=0, n_broken=0).broken_interval_of_given is None
 

@@ -63,6 +63,7 @@ GOOD_HOOK = HookView(actuator="slurm", wrote_at=NOW - timedelta(minutes=1))
         (2, {}, "ok", "100"),
         (2, {"n_silent": 3}, "attention", "3 nodes silent"),
         (2, {"tick": tick(coverage=0.5)}, "attention", "50"),
+        (2, {"tick": tick(coverage=0.5), "min_coverage": 0.4}, "ok", "50"),
         (2, {"tick": tick(age=3 * HOUR)}, "unknown", "Nothing newer was scored"),
         (3, {"hook": replace(GOOD_HOOK, wrote_at=NOW + HOUR)}, "attention", "clock is wrong"),
         (3, {}, "ok", "last wrote"),
@@ -91,6 +92,7 @@ def test_each_part_says_how_it_is(
 ) -> None:
     usual: dict[str, object] = {
         "tick": tick(), "problem": "", "scorer": scorer(), "hook": GOOD_HOOK, "n_silent": 0,
+        "min_coverage": 0.9,
     }  # fmt: skip
     found = signals(**(usual | given), now=NOW)[part]  # type: ignore[arg-type]
     assert found.state == state

@@ -10,7 +10,13 @@ import pytest
 
 from features.errors import SettingsError
 from features.monitoring_tables import LIVE_OUTCOMES, LIVE_QUALITY
-from features.tables import CORE_HEALTH_EVENTS, CORE_INCIDENTS, CORE_INVENTORY, CORE_MAINTENANCE
+from features.tables import (
+    CORE_HEALTH_EVENTS,
+    CORE_INCIDENTS,
+    CORE_INVENTORY,
+    CORE_MAINTENANCE,
+    CORE_NODE_STATES,
+)
 from pipelines.serving import score_reader
 from pipelines.serving.live_outcomes import judge_live, weeks_to_judge
 from pipelines.serving.outcome_words import words_of
@@ -99,6 +105,15 @@ def test_what_our_own_drain_hid_is_censored_and_what_is_to_come_is_not_there_yet
     assert judge(world) == [("n0", "censored"), ("n2", "false_alarm")]
     world.now = T0 + 20 * HOUR  # no horizon has passed; the drain is known
     assert ("n2", "false_alarm") not in judge(world)
+
+
+def test_our_own_drain_is_known_by_the_reason_that_the_scheduler_keeps(world: World) -> None:
+    row = dict.fromkeys(CORE_NODE_STATES.schema) | {
+        "node": "n0", "state": "drain", "reason": "forewarn 0123: drain",
+        "valid_from": T0 + 3 * HOUR,
+    }  # fmt: skip
+    world.store.write(CORE_NODE_STATES, pl.DataFrame([row], schema=CORE_NODE_STATES.schema))
+    assert judge(world) == [("n0", "censored"), ("n2", "false_alarm")]
 
 
 def test_a_new_database_and_a_damaged_tick_change_no_outcome(world: World) -> None:
