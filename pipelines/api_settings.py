@@ -7,17 +7,14 @@ import re
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pipelines.secret_source import SecretSource
+from pipelines.section import Section
 
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]
 """Of a token: it is the actor that the hook's settings list."""
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class TokenSource(SecretSource):
@@ -30,7 +27,7 @@ class TokenSource(SecretSource):
     role: Literal["read", "operator"] = "read"
 
 
-class ApiInboxSettings(_Strict):
+class ApiInboxSettings(Section):
     """The hook's inbox as the API may use it: put requests in, and nothing else.
 
     Attributes:
@@ -51,7 +48,7 @@ class ApiInboxSettings(_Strict):
         return folder
 
 
-class ApiLedgerSettings(_Strict):
+class ApiLedgerSettings(Section):
     """The hook's ledger, which is only read.
 
     Attributes:
@@ -71,7 +68,7 @@ class ApiLedgerSettings(_Strict):
         return self
 
 
-class ApiSettings(_Strict):
+class ApiSettings(Section):
     """The HTTP API and the board; docs/api.md says what each is for.
 
     Attributes:

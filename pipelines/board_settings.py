@@ -5,10 +5,12 @@ Who may log in is in `pipelines.api_settings`: the same tokens.
 
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
+
+from pipelines.section import Section
 
 
-class BoardSettings(BaseModel):
+class BoardSettings(Section):
     """The board; docs/board.md says what each is for.
 
     Attributes:
@@ -16,8 +18,6 @@ class BoardSettings(BaseModel):
         time_zone: IANA name of the site's zone, such as `Europe/Berlin`.
         login_hours: How long a login lasts.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     listen: str = "127.0.0.1:8081"
     time_zone: str = "UTC"

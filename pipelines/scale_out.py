@@ -28,6 +28,7 @@ from features.matrix import MatrixSpec
 from features.tables import GPU_MATRIX, GPU_SCORES
 from models.scoring import ScoreLimits, ServedModel
 from pipelines.atomic_files import replace_file
+from pipelines.scale_settings import ScaleOutSettings
 from pipelines.scale_work import (
     HOUR,
     MatrixWork,
@@ -40,7 +41,7 @@ from pipelines.scale_work import (
     keep_tables,
     units_of,
 )
-from pipelines.settings import ScaleOutSettings, Settings
+from pipelines.settings import Settings
 from pipelines.store import Span, TableStore
 from pipelines.telemetry_layout import locked
 

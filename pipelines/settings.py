@@ -5,17 +5,14 @@ Nothing is read at import; the remediation hook has its own site file (`remediat
 
 import itertools
 import os
-import re
 import reprlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Literal, Self
 
 import yaml
 from pydantic import (
     AwareDatetime,
-    BaseModel,
-    ConfigDict,
     Field,
     ValidationError,
     field_validator,
@@ -25,23 +22,19 @@ from pydantic import (
 from features.errors import SettingsError
 from pipelines.api_settings import ApiSettings
 from pipelines.board_settings import BoardSettings
-from pipelines.secret_source import SecretSource
+from pipelines.scale_settings import ScaleOutSettings
+from pipelines.section import Section
+from pipelines.serving_settings import PASSWORD, ScoreDatabaseSettings, ServingSettings
 from pipelines.training_settings import TrainingSettings
 from remediation.strict_yaml import parse_yaml
 
 ENVIRONMENT_VARIABLE = "FOREWARN_SETTINGS"
 
 
-_PASSWORD: Final = re.compile(r"(//[^/@:]*):[^@]*@")
-
 Horizon = Annotated[int, Field(ge=1, le=8784)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SplitSettings(_Strict):
+class SplitSettings(Section):
     """Where the record is cut for training.
 
     Attributes:
@@ -53,107 +46,7 @@ class SplitSettings(_Strict):
     valid_until: AwareDatetime
 
 
-class ScaleOutSettings(_Strict):
-    """Where features and scores of long spans are computed; by default in the process that asks.
-
-    Attributes:
-        scheduler: Address of a Dask scheduler, such as `tcp://head:8786`; its workers must see
-            `data_root` at the same path.
-        workers: Without a scheduler: processes on this machine. With one: workers to wait for
-            before the first part is handed out.
-    """
-
-    scheduler: str | None = Field(default=None, pattern=r"^(tcp|tls)://[^\s/:]+:\d{1,5}$")
-    workers: int = Field(default=0, ge=0, le=10_000)
-
-    @property
-    def is_on(self) -> bool:
-        """Whether other processes compute at all."""
-        return self.scheduler is not None or self.workers > 0
-
-
-class ScoreDatabaseSettings(_Strict):
-    """Where latest scores and their history are kept beside the files.
-
-    Attributes:
-        url: SQLAlchemy URL of SQLite or PostgreSQL, without a password; None: `scores.db` under
-            `data_root`.
-        password: Where the password is found.
-        history_days: How long history is kept.
-    """
-
-    url: str | None = None
-    password: SecretSource | None = None
-    history_days: int = Field(default=90, ge=1, le=3660)
-
-    @field_validator("url")
-    @classmethod
-    def _without_password(cls, url: str | None) -> str | None:
-        if url is not None and _PASSWORD.search(url):
-            raise ValueError(
-                "a password in it would be in the settings file: name where it is found, with "
-                "score_database.password"
-            )
-        return url
-
-
-class AlertmanagerSettings(_Strict):
-    """Where alerts are sent.
-
-    Attributes:
-        url: Base address, such as `http://alertmanager:9093`.
-        token: Where a bearer token is found, if one is needed.
-        ca_file: Certificates of its authority; None: the system's.
-        resend_minutes: How often open alerts are sent again.
-    """
-
-    url: str = Field(pattern=r"^https?://[^\s@]+$")
-    token: SecretSource | None = None
-    ca_file: Path | None = None
-    resend_minutes: float = Field(default=5.0, gt=0, le=1440)
-
-
-class EventWebhookSettings(_Strict):
-    """Where alerts are told as signed requests.
-
-    Attributes:
-        url: The address; https, or http to this machine.
-        key: Where the signing key is found.
-        ca_file: Certificates of its authority; None: the system's.
-    """
-
-    url: str
-    key: SecretSource
-    ca_file: Path | None = None
-
-
-class ServingSettings(_Strict):
-    """How scores are made and told; docs/scores.md says what each is for.
-
-    Attributes:
-        settle_minutes: How long data of an hour is waited for.
-        every_s: How often `forewarn score --loop` looks whether a tick is due.
-        min_coverage: Below this share of scored GPUs an alert is sent.
-        top_nodes: Nodes that the metrics name, by falling score.
-        published_days: How long published node scores are kept.
-        published_gpu_days: How long published GPU scores are kept.
-        alertmanager: Where alerts are sent.
-        webhook: Where alerts are told as signed requests.
-        report_to_dagster: Whether `forewarn score` tells Dagster's instance what it stored.
-    """
-
-    settle_minutes: float = Field(default=10.0, ge=0, le=55)
-    every_s: float = Field(default=20.0, gt=0, le=600)
-    min_coverage: float = Field(default=0.9, ge=0, le=1)
-    top_nodes: int = Field(default=100, ge=0, le=10_000)
-    published_days: int = Field(default=35, ge=1, le=3660)
-    published_gpu_days: int = Field(default=3, ge=1, le=3660)
-    alertmanager: AlertmanagerSettings | None = None
-    webhook: EventWebhookSettings | None = None
-    report_to_dagster: bool = False
-
-
-class PolicySettings(_Strict):
+class PolicySettings(Section):
     """What warning policies must hold, beside the alert budget.
 
     Attributes:
@@ -164,7 +57,7 @@ class PolicySettings(_Strict):
     high_precision: float | None = Field(default=0.85, gt=0, lt=1, allow_inf_nan=False)
 
 
-class Settings(_Strict):
+class Settings(Section):
     """One installation of Forewarn.
 
     Attributes:
@@ -378,4 +271,4 @@ def settings_from(content: object, *, origin: Path) -> Settings:
 
 def _short(value: object) -> str:
     # Never writes a large value out, nor the password of an address.
-    return reprlib.repr(_PASSWORD.sub(r"\1:***@", value) if isinstance(value, str) else value)[:80]
+    return reprlib.repr(PASSWORD.sub(r"\1:***@", value) if isinstance(value, str) else value)[:80]

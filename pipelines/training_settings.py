@@ -6,12 +6,13 @@ What the values mean to the trainer is in `models.specs`; searching them is `for
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from models.specs import MAX_LEAVES, Ensemble, SiteChoice, TrainSpec
+from pipelines.section import Section
 
 
-class TrainingSettings(BaseModel):
+class TrainingSettings(Section):
     """How models are trained; what is left out is the trainer's default.
 
     Attributes:
@@ -30,8 +31,6 @@ class TrainingSettings(BaseModel):
         span: How far back training reaches: all, auto, or days.
         tuned: What `forewarn tune` found when it chose these values; goes into model cards.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     num_leaves: int | None = Field(default=None, ge=2, le=MAX_LEAVES)
     learning_rate: float | None = Field(default=None, gt=0, le=1)
