@@ -15,7 +15,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all soak lint dev bench lock setup clean
+.PHONY: demo test test-all soak lint dev docs sbom bench lock setup clean
 
 setup: $(STAMP)
 
@@ -48,12 +48,23 @@ soak: $(STAMP)  ## a hostile world against the hook: STEPS steps from SEED on, t
 dev: demo  ## The board, Dagster and MLflow pages of the demo, on loopback
 	FOREWARN_SETTINGS=$(DEMO_DIR)/forewarn.yaml $(BIN)/forewarn dev
 
+docs: $(STAMP)  ## the pages of docs/ as a site in build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir build/site
+
 bench: $(STAMP)  ## speed as ratios against named peers
 	$(BIN)/python -m benchmarks.run
 
-lock: $(STAMP)  ## resolve requirements.lock anew
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra dev \
-	  --custom-compile-command 'make lock' pyproject.toml --output-file requirements.lock --upgrade
+sbom: $(STAMP)  ## what the container holds, as CycloneDX, in build/sbom.json
+	$(BIN)/python deploy/sbom.py build/sbom.json
+
+LOCK := $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --custom-compile-command 'make lock'
+CONTAINER := --python-platform x86_64-manylinux_2_28
+
+lock: $(STAMP)  ## resolve the lock files anew: this checkout's, and the container's
+	$(LOCK) --universal --extra dev pyproject.toml --output-file requirements.lock --upgrade
+	$(LOCK) $(CONTAINER) --extra postgres --extra kubernetes --extra dask --extra s3 \
+	  --constraints requirements.lock pyproject.toml --output-file deploy/docker/requirements.lock
+	$(LOCK) $(CONTAINER) deploy/docker/build.in --output-file deploy/docker/build.lock
 
 clean:
 	rm -rf $(VENV) build

@@ -23,6 +23,7 @@ from benchmarks import (
     joins,
     kernel_scan,
     localization,
+    orchestration,
     prometheus,
     replay,
     sacct,
@@ -59,6 +60,7 @@ PARTS = (
     localization,
     scheduling,
     replay,
+    orchestration,
 )
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 

@@ -109,8 +109,9 @@ def read_moves(path: Path, name: str | None = None) -> tuple[AliasMove, ...]:
             move = AliasMove(**{**values, "at": datetime.fromisoformat(values["at"])})
         except (ValueError, TypeError, KeyError) as error:
             raise DataError(
-                f"log of promotions {path}: line {number} cannot be read: {error}. Repair or "
-                f"remove that line; aliases are not affected."
+                f"log of promotions {path}: line {number} cannot be read: {error}. Where "
+                f"a later release wrote it, use that one; else repair or remove the line. Aliases "
+                f"are not affected."
             ) from error
         if name is None or move.name == name:
             moves.append(move)

@@ -1,14 +1,13 @@
-"""The model registry: versions and aliases in MLflow on SQLite, without a server.
+"""The model registry: versions and aliases in MLflow; on SQLite, without a server, by default.
 
-Files of a version are written by `models.version_files`; what a version holds is in
-`models.bundle`, whether it may become champion is decided in `models.gate`.
+Where it is says `models.registry_place`, files are written by `models.version_files`; what a
+version holds is in `models.bundle`, whether it may become champion is decided in `models.gate`.
 """
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from features.errors import DataError, ForewarnError
@@ -23,7 +22,8 @@ from models.alias_log import (
 )
 from models.bundle import ModelBundle, bundle_from_documents, fingerprint_of
 from models.gate import GateDecision
-from models.version_files import database_errors, quiet_mlflow, read_version, store_version
+from models.registry_place import RegistryPlace
+from models.version_files import database_errors, open_client, read_version, store_version
 from models.version_page import Standing, VersionPage
 
 if TYPE_CHECKING:
@@ -65,22 +65,18 @@ class RegisteredVersion:
 
 
 class ModelRegistry:
-    """Versions of models with the aliases candidate, champion and previous."""
+    """Versions of models with the aliases candidate, champion and previous.
 
-    def __init__(self, *, database: Path, artifacts: Path) -> None:
-        """Opens the registry; a new database takes MLflow some seconds of migrations.
+    Args:
+        place: Where it is; a new database takes MLflow some seconds of migrations at first use.
+    """
 
-        Args:
-            database: SQLite file.
-            artifacts: Folder for the files of versions.
-        """
-        self._database = database.absolute()
-        self._artifacts = artifacts.absolute()
-        self._uri = f"sqlite:///{self._database}"
-        self._log = self._database.with_name("promotions.jsonl")
-        self._lock = self._database.with_name("registry.lock")
+    def __init__(self, place: RegistryPlace) -> None:
+        self.place = place
+        self._log = place.folder / "promotions.jsonl"
+        self._lock = place.folder / "registry.lock"
         # A lock of its own: the client is opened at first use, which may be under the other one.
-        self._opening = self._database.with_name("migrations.lock")
+        self._opening = place.folder / "migrations.lock"
         self._opened: MlflowClient | None = None
 
     def register(
@@ -268,11 +264,11 @@ class ModelRegistry:
         self._check_exists(version)
         stored = self._client.get_model_version(version.name, str(version.version))
         try:
-            documents = read_version(self._client, version.name, version.version, uri=self._uri)
+            documents = read_version(self._client, version.name, version.version, place=self.place)
         except (MlflowException, OSError, UnicodeDecodeError) as error:
             raise RegistryError(
-                f"model {version.label}: its files cannot be read from {self._artifacts}: "
-                f"{error}. Restore the folder, or roll back to another version."
+                f"model {version.label}: its files cannot be read from {self.place.artifacts}: "
+                f"{error}. Restore them, or roll back to another version."
             ) from error
         found = fingerprint_of(documents)
         if found != stored.tags.get(FINGERPRINT_TAG):
@@ -294,10 +290,8 @@ class ModelRegistry:
     def _client(self) -> "MlflowClient":
         """The client; opened at first use, for importing mlflow takes two seconds."""
         if self._opened is None:
-            self._database.parent.mkdir(parents=True, exist_ok=True)
-            with quiet_mlflow() as mlflow, locked(self._opening):
-                self._opened = mlflow.MlflowClient(tracking_uri=self._uri, registry_uri=self._uri)
-                self._opened.search_registered_models(max_results=1)  # runs the migrations
+            with locked(self._opening), database_errors(self._unreadable):
+                self._opened = open_client(self.place)
         return self._opened
 
     def _make_champion(
@@ -369,9 +363,13 @@ class ModelRegistry:
 
     def _store(self, bundle: ModelBundle, fingerprint: str, page: VersionPage) -> RegisteredVersion:
         tags = {**page.tags, FINGERPRINT_TAG: fingerprint}
-        number = store_version(
-            self._client, bundle, uri=self._uri, artifacts=self._artifacts, tags=tags, page=page
-        )
+        try:
+            number = store_version(self._client, bundle, place=self.place, tags=tags, page=page)
+        except OSError as error:
+            raise RegistryError(
+                f"model {bundle.name}: it cannot be stored in {self.place.artifacts}: {error}. "
+                f"Nothing was registered; train again once it can."
+            ) from error
         return RegisteredVersion(bundle.name, number, is_new=True)
 
     def _find(self, name: str, fingerprint: str) -> RegisteredVersion | None:
@@ -392,8 +390,7 @@ class ModelRegistry:
 
     def _unreadable(self, cause: str) -> RegistryError:
         return RegistryError(
-            f"model registry {self._database} cannot be read: {cause} Restore the file from a "
-            f"backup; mlflow.db and the folder {self._artifacts.name} belong together."
+            f"model registry {self.place.name} cannot be read: {cause} {self.place.advice}"
         )
 
     def _versions_in_words(self, name: str) -> str:

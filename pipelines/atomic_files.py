@@ -7,16 +7,21 @@ import os
 import secrets
 from pathlib import Path
 
+from pipelines.object_paths import Place
 
-def replace_file(path: Path, content: bytes, *, sync: bool = False) -> None:
+
+def replace_file(path: Place, content: bytes, *, sync: bool = False) -> None:
     """Puts `content` at `path` in one step: readers see the old file or the new one.
 
     Args:
-        path: Final place; its folder is made where absent.
+        path: Final place; its folder is made where absent. In a bucket, an object.
         content: The whole file.
         sync: Wait until the disk has it (published scores); a table that a crash of the
             machine takes can be made anew, and waiting costs milliseconds per partition.
     """
+    if not isinstance(path, Path):  # an object store puts in one step, and on its disks
+        path.write_bytes(content)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     # Process ids of two machines, and of any two containers, may be the same.
     writer = f"{os.getpid()}-{secrets.token_hex(4)}"

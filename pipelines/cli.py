@@ -11,9 +11,13 @@ import typer
 
 from features.errors import ForewarnError
 from pipelines import (
+    cli_backfill,
     cli_benchmark,
+    cli_dagster_home,
     cli_fleet_study,
     cli_hazard,
+    cli_hook_metrics,
+    cli_housekeeping,
     cli_models,
     cli_recovery,
     cli_remediate,
@@ -21,6 +25,7 @@ from pipelines import (
     cli_scheduling,
     cli_scores,
     cli_serve,
+    cli_site,
     cli_tune,
 )
 from remediation.plan import plain
@@ -34,8 +39,14 @@ app = typer.Typer(
 )
 simulate = typer.Typer(no_args_is_help=True, help="Synthetic data with known truth.")
 app.add_typer(simulate, name="simulate")
+cli_remediate.app.command("metrics")(cli_hook_metrics.metrics)
 app.add_typer(cli_remediate.app, name="remediate")
 app.add_typer(cli_models.app, name="models")
+app.add_typer(cli_site.config, name="config")
+app.command()(cli_site.doctor)
+app.command()(cli_site.init)
+app.command()(cli_site.versions)
+app.command()(cli_backfill.backfill)
 app.command()(cli_benchmark.benchmark)
 app.command()(cli_replay.replay)
 app.command()(cli_recovery.ettr)
@@ -43,12 +54,15 @@ app.command("checkpoint-advice")(cli_recovery.checkpoint_advice)
 app.command()(cli_recovery.localize)
 app.command()(cli_tune.tune)
 app.command()(cli_hazard.hazard)
+app.command()(cli_housekeeping.retain)
+app.command()(cli_housekeeping.forget)
 app.command()(cli_scores.score)
 app.command()(cli_scores.scores)
 app.command()(cli_scores.outcomes)
 app.command()(cli_scores.metrics)
 app.command()(cli_serve.api)
 app.command()(cli_serve.board)
+app.command("dagster-home")(cli_dagster_home.dagster_home)
 simulate.command("recovery")(cli_recovery.simulate_recovery)
 simulate.command()(cli_scheduling.scheduling)
 simulate.command()(cli_fleet_study.study)
@@ -137,13 +151,21 @@ def quarantine(
 
 
 @app.command()
-def dev(settings: SettingsOption = None) -> None:
+def dev(
+    settings: SettingsOption = None,
+    schedules: Annotated[
+        bool,
+        typer.Option(
+            "--schedules", help="Run schedules and sensors; else they are there, and off."
+        ),
+    ] = False,
+) -> None:
     """Start the board, Dagster and MLflow pages on loopback; Ctrl-C stops them all."""
     from pipelines.dev_servers import serve
     from pipelines.settings import load_settings, settings_path
 
     path = settings_path(settings)
-    serve(load_settings(path), settings_file=path, say=typer.echo)
+    serve(load_settings(path), settings_file=path, say=typer.echo, has_schedules=schedules)
 
 
 @simulate.command()

@@ -121,6 +121,8 @@ def metrics(
 ) -> None:
     """Serve scores and pipeline health to Prometheus at /metrics until Ctrl-C."""
     from pipelines.serving.metrics_server import serve_metrics
+    from pipelines.serving.open_metrics import metrics_registry
     from pipelines.settings import load_settings
 
-    serve_metrics(load_settings(settings), listen=listen, say=lambda s: typer.echo(s, err=True))
+    registry = metrics_registry(load_settings(settings))
+    serve_metrics(registry, listen=listen, say=lambda s: typer.echo(s, err=True))

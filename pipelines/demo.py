@@ -3,10 +3,8 @@
 Every step is the product's own; only the inputs are synthetic and the clock stands still.
 """
 
-import logging
 import time
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -14,11 +12,11 @@ from typing import Any, Final
 import dagster as dg
 import polars as pl
 import yaml
-from dagster_shared.utils.warnings import BetaWarning
 
 from features.errors import SettingsError, SourceError
 from features.tables import GPU_SCORES, NODE_SCORES
 from pipelines.atomic_files import replace_file
+from pipelines.backfill import run_backfill
 from pipelines.flow import TICK, publish_latest
 from pipelines.publish import LATEST
 from pipelines.remediate import PlanRun, plan_on_latest
@@ -42,24 +40,6 @@ NOTE: Final = (
     "published fleets. It shows how the system works, not how well it predicts your failures."
 )
 
-_RANGE_START: Final = "dagster/asset_partition_range_start"
-_RANGE_END: Final = "dagster/asset_partition_range_end"
-
-# Tables that the demo's runs make, in order; a run has one way of being cut by time.
-_STEPS: Final[tuple[tuple[str, str, Sequence[str]], ...]] = (
-    ("jobs, nodes, places and stays", "none", ("raw/node_states", "raw/incidents")),
-    (
-        "telemetry and logs",
-        "all",
-        ("raw/gpu_telemetry", "core/gpu_telemetry", "core/health_events"),
-    ),
-    ("jobs, node states, incidents", "none", ("core/jobs", "core/node_states", "core/incidents")),
-    ("features and labels", "all", ("features/gpu_matrix", "features/labels")),
-    ("models", "none", ("models/candidate",)),
-    ("scores", "test", ("scores/gpu_scores",)),
-    ("data health", "none", ("monitoring/reads", "monitoring/quarantine")),
-)
-
 
 def run_demo(out: Path, *, say: Callable[[str], None]) -> str:
     """Runs the flow and renders the report.
@@ -78,16 +58,11 @@ def run_demo(out: Path, *, say: Callable[[str], None]) -> str:
         raise SourceError(
             f"the sample fleet is not at {SAMPLES}; run the demo from a checkout of the repository"
         )
-    from pipelines.definitions import build_definitions
-
     settings_file = out / "forewarn.yaml"
     _refuse_foreign(out, settings_file)
     replace_file(settings_file, yaml.safe_dump(_settings(), sort_keys=False).encode())
     settings = load_settings(settings_file)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", BetaWarning)  # backfill policies are "beta" in Dagster
-        definitions = build_definitions(settings_file, now=END + DELAY)
-        _materialize(definitions, say=say)
+    run_backfill(settings_file, now=END + DELAY, instance=dg.DagsterInstance.ephemeral(), say=say)
     run = _run_hook(settings, site_file=out / SITE_FILE, say=say)
     report = out / "report.html"
     replace_file(report, render_report(assemble_report(settings, run)).encode())
@@ -125,26 +100,6 @@ def _settings() -> dict[str, Any]:
     }
 
 
-def _materialize(definitions: dg.Definitions, *, say: Callable[[str], None]) -> None:
-    """Materialises the assets step by step in one ephemeral instance."""
-    logging.getLogger("dagster").setLevel(logging.CRITICAL)
-    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-    assets: list[Any] = [*(definitions.assets or []), *(definitions.asset_checks or [])]
-    with dg.DagsterInstance.ephemeral() as instance:
-        for words, cut, names in _STEPS:
-            began = time.perf_counter()
-            selection = dg.AssetSelection.assets(*(name.split("/") for name in names))
-            dg.materialize(
-                assets=assets,
-                selection=selection.required_multi_asset_neighbors(),
-                instance=instance,
-                resources=definitions.resources,
-                run_config=quiet,
-                tags=_range_tags(cut),
-            )
-            say(f"{words}: {time.perf_counter() - began:.1f} s")
-
-
 def _run_hook(settings: Settings, *, site_file: Path, say: Callable[[str], None]) -> PlanRun:
     """Runs the hook after each of the last ticks, as its schedule would, into a new ledger."""
     site = {
@@ -174,12 +129,3 @@ def _run_hook(settings: Settings, *, site_file: Path, say: Callable[[str], None]
         run = plan_on_latest(settings, now=as_of + DELAY)
     say(f"plan: {time.perf_counter() - began:.1f} s")
     return run
-
-
-def _range_tags(cut: str) -> dict[str, str]:
-    """The run's days, as Dagster's backfill tags."""
-    if cut == "none":
-        return {}
-    first = VALID_UNTIL if cut == "test" else START
-    last = END - timedelta(days=1)
-    return {_RANGE_START: f"{first:%Y-%m-%d}", _RANGE_END: f"{last:%Y-%m-%d}"}

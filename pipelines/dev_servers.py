@@ -3,6 +3,7 @@
 No asset and no setting is defined here.
 """
 
+import http.client
 import os
 import signal
 import socket
@@ -13,88 +14,137 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from features.errors import SettingsError
+from features.errors import SettingsError, SourceError
+from pipelines.atomic_files import replace_file
+from pipelines.dagster_home import dagster_environment, dagster_yaml
+from pipelines.registry_storage import registry_place
 from pipelines.settings import ENVIRONMENT_VARIABLE, Settings
 
 HOST: Final = "127.0.0.1"
 DAGSTER_PORT: Final = 3000
 MLFLOW_PORT: Final = 5000
 BOARD_PORT: Final = 8081
-_PORTS: Final = (("Board", BOARD_PORT), ("Dagster", DAGSTER_PORT), ("MLflow", MLFLOW_PORT))
+SCHEDULES_OFF: Final = "FOREWARN_SCHEDULES_OFF"
+"""Environment variable that keeps schedules and sensors off until a person starts them."""
 _STOP_SECONDS: Final = 20
-
-# Quiet and local: no telemetry, no sign-up window over the page, and runs that do not swamp a
-# small machine.
-DAGSTER_YAML: Final = """\
-telemetry: {enabled: false}
-nux: {enabled: false}
-concurrency:
-  runs: {max_concurrent_runs: 2}
-"""
+_READY_SECONDS: Final = 180
+_POLL_SECONDS: Final = 0.2
 
 
-def serve(settings: Settings, *, settings_file: Path, say: Callable[[str], None]) -> None:
+def serve(
+    settings: Settings,
+    *,
+    settings_file: Path,
+    say: Callable[[str], None],
+    has_schedules: bool = False,
+) -> None:
     """Runs the servers until one ends or the user presses Ctrl-C.
 
     Args:
         settings: The installation.
         settings_file: Where they were read from; the code server reads them again.
         say: Where lines for the user go.
+        has_schedules: Whether schedules and sensors run as the settings say; else they are
+            there, and off until a person starts them.
 
     Raises:
         SettingsError: A port is taken.
+        SourceError: A server ended by itself, or never answered.
     """
-    for name, port in _PORTS:
+    began, places = time.monotonic(), _places(settings)
+    for name, port, _ in places:
         _refuse_taken_port(name, port)
     # A shell that starts us in the background leaves SIGINT ignored, and so would our children,
     # which then never stop.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    home = settings.data_root / "dagster"
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "dagster.yaml").write_text(DAGSTER_YAML, encoding="utf-8")
-    environment = {
-        **os.environ,
-        ENVIRONMENT_VARIABLE: str(settings_file.resolve()),
-        "DAGSTER_HOME": str(home.resolve()),
-        "DAGSTER_DISABLE_TELEMETRY": "1",
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-    }
+    environment = _environment(settings, settings_file, has_schedules=has_schedules)
     servers = [_start(command, environment) for command in _commands(settings)]
-    for name, port in _PORTS:
-        say(f"{name:<8} http://{HOST}:{port}")
-    say("Ctrl-C stops them all.")
     try:
+        for name, port, path in places:
+            _wait_until_ready(name, port, path, servers=servers)
+            say(f"{name:<8} http://{HOST}:{port}  ({time.monotonic() - began:.0f} s)")
+        say("Ctrl-C stops them all.")
         while all(server.poll() is None for server in servers):
             time.sleep(0.5)
-        say("One of them ended; stopping the others.")
+        raise SourceError("one of the servers ended by itself; what it said is above")
     except KeyboardInterrupt:
         say("Stopping.")
     finally:
         _stop(servers)
 
 
+def _places(settings: Settings) -> list[tuple[str, int, str]]:
+    """Name, port and a page of each server that answers once it is up."""
+    mlflow = [("MLflow", MLFLOW_PORT, "/health")] if registry_place(settings).database else []
+    return [("Board", BOARD_PORT, "/"), *mlflow, ("Dagster", DAGSTER_PORT, "/server_info")]
+
+
+def _environment(settings: Settings, settings_file: Path, *, has_schedules: bool) -> dict[str, str]:
+    home = settings.data_root / "dagster"
+    home.mkdir(parents=True, exist_ok=True)
+    replace_file(home / "dagster.yaml", dagster_yaml(settings).encode())
+    return {
+        **os.environ,
+        **dagster_environment(settings),
+        ENVIRONMENT_VARIABLE: str(settings_file.resolve()),
+        "FOREWARN__SCHEDULE__MLFLOW_URL": f"http://{HOST}:{MLFLOW_PORT}",
+        "DAGSTER_HOME": str(home.resolve()),
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        # A file in the folder we were started from, named like a library, is not to be run.
+        "PYTHONSAFEPATH": "1",
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        **({} if has_schedules else {SCHEDULES_OFF: "1"}),
+    }
+
+
 def _commands(settings: Settings) -> list[list[str]]:
-    registry = settings.registry_dir.resolve()
-    registry.mkdir(parents=True, exist_ok=True)
+    registry = registry_place(settings)
     dagster = [
         *(sys.executable, "-m", "dagster", "dev", "-m", "pipelines.definitions"),
-        *("-h", HOST, "-p", str(DAGSTER_PORT)),
+        *("-h", HOST, "-p", str(DAGSTER_PORT), "--log-level", "warning"),
     ]
     mlflow = [
         *(sys.executable, "-m", "mlflow", "server", "--workers", "1"),
-        *("--backend-store-uri", f"sqlite:///{registry / 'mlflow.db'}"),
-        *("--artifacts-destination", str(registry / "artifacts")),
+        *("--backend-store-uri", registry.uri),
+        *("--artifacts-destination", str(registry.artifacts)),
         *("-h", HOST, "-p", str(MLFLOW_PORT)),
     ]
     # The console script's own entry: the settings are named by the environment.
     entry = "from pipelines.cli import main; main()"
     board = [sys.executable, "-c", entry, "board", "--listen", f"{HOST}:{BOARD_PORT}"]
+    if registry.database is None:  # a server of its own has pages of its own
+        return [dagster, board]
+    registry.folder.mkdir(parents=True, exist_ok=True)
     return [dagster, mlflow, board]
 
 
 def _start(command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, env=dict(environment), start_new_session=True)  # noqa: S603 - fixed arguments
+
+
+def _wait_until_ready(
+    name: str, port: int, path: str, *, servers: list[subprocess.Popen[bytes]]
+) -> None:
+    """Waits until a server answers."""
+    until = time.monotonic() + _READY_SECONDS
+    while not _answers(port, path):
+        if any(server.poll() is not None for server in servers):
+            raise SourceError(f"before {name} was up a server ended; what it said is above")
+        if time.monotonic() > until:
+            raise SourceError(f"{name} does not answer on port {port} after {_READY_SECONDS} s")
+        time.sleep(_POLL_SECONDS)
+
+
+def _answers(port: int, path: str) -> bool:
+    connection = http.client.HTTPConnection(HOST, port, timeout=2)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status < 500
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def _stop(servers: list[subprocess.Popen[bytes]]) -> None:

@@ -13,7 +13,7 @@ import polars as pl
 
 from features.catalogue import FaultCatalogue
 from features.core_tables import CoreTables
-from features.errors import DataError, SettingsError
+from features.errors import DataError
 from features.grid import as_of_times, watched_grid
 from features.labels import LabelSpec, build_labels
 from features.matrix import build_gpu_matrix, matrix_features
@@ -33,10 +33,12 @@ from pipelines.feature_set import SAMPLE_AGE, check_feature_set, matrix_spec
 from pipelines.model_page import model_page
 from pipelines.publish import publish_scores, published_as_of
 from pipelines.recall_ceilings import recall_ceilings
+from pipelines.registry_storage import registry_place
 from pipelines.scale_out import is_worth, write_matrix, write_scores
 from pipelines.serving.careful_samples import CarefulSamples, CarefulStore
 from pipelines.serving.champions import Champions, scores_of
 from pipelines.settings import Settings
+from pipelines.split_cuts import origin_of
 from pipelines.store import Span, TableStore
 from pipelines.telemetry_store import TelemetryStore
 
@@ -53,8 +55,7 @@ LIMITS: Final = ScoreLimits(sample_age=SAMPLE_AGE)
 
 def registry_of(settings: Settings) -> ModelRegistry:
     """The model registry of an installation."""
-    folder = settings.registry_dir
-    return ModelRegistry(database=folder / "mlflow.db", artifacts=folder / "artifacts")
+    return ModelRegistry(registry_place(settings))
 
 
 def node_policy(settings: Settings, *, horizon_h: int) -> WarningPolicy | None:
@@ -144,7 +145,7 @@ def _newest_hour(
             if not is_held or span.end <= max(memory.seen(), default=span.start):
                 return None
             # Before the samples are read: what is written meanwhile then counts as changed.
-            hours = telemetry.origins()
+            hours = telemetry.origins(start=since)
             store = CarefulStore(memory, samples) if samples else memory
             matrix = build(Memory(store, memory.stale_from(hours, since=since)))
             memory.remember(
@@ -237,7 +238,7 @@ def train_candidates(
         SettingsError: The settings name no split.
         DataError: Hours of the matrix were built with a smaller feature set.
     """
-    origin = _origin(settings)
+    origin = origin_of(settings, data_end=matrix["as_of"].max())  # type: ignore[arg-type]
     check_feature_set(matrix, settings)
     features = matrix_features(matrix_spec(settings, catalogue), topology)
     registry = registry_of(settings)
@@ -259,14 +260,6 @@ def train_candidates(
             continue
         outcome[made.bundle.name] = _register(registry, made)
     return outcome
-
-
-def _origin(settings: Settings) -> Origin:
-    if settings.split is None or settings.end is None:
-        raise SettingsError(
-            f"site {settings.site}: training needs split.train_until, split.valid_until and end"
-        )
-    return Origin(settings.split.train_until, settings.split.valid_until, settings.end)
 
 
 def _candidate_plan(

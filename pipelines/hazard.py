@@ -28,6 +28,7 @@ from pipelines.flow import planned_work
 from pipelines.serving.stored_tables import tables_for_labels
 from pipelines.settings import Settings, SplitSettings
 from pipelines.sources.catalogue import load_catalogue
+from pipelines.split_cuts import split_of
 from pipelines.store import TableStore
 
 MATRIX: Final = MatrixSpec(parts=("history",))
@@ -92,7 +93,7 @@ def hazard_site(
         SettingsError: The settings name no split, or the record is shorter than every horizon.
         TooFewIncidentsError: Too few failures to learn from.
     """
-    split = settings.split
+    split = split_of(settings)
     if split is None:
         raise SettingsError(
             f"site {settings.site}: hazards need split.train_until and split.valid_until"

@@ -13,6 +13,7 @@ from features.contracts import TableContract
 from features.errors import StructureError
 from features.tables import TABLE_BY_KEY
 from pipelines.landing import LANDED_TABLES, Landing
+from pipelines.settings import load_settings
 from pipelines.store import Span, TableStore
 
 GENERATION: Final = "generation"
@@ -23,16 +24,20 @@ class ParquetTables(dg.ConfigurableIOManager):
     """Stores and loads assets as tables of the Parquet store.
 
     Attributes:
-        root: Folder of the store.
+        root: Folder of the store; of tables in a bucket, their address.
         landing_root: Folder of the landed rows, which raw tables are read from.
+        settings_file: Says how the bucket is reached.
     """
 
     root: str
     landing_root: str
+    settings_file: str = ""
 
     @property
     def store(self) -> TableStore:
         """The store behind it."""
+        if self.root.startswith("s3://"):
+            return TableStore(load_settings(Path(self.settings_file)).store_root)
         return TableStore(Path(self.root))
 
     def handle_output(self, context: dg.OutputContext, obj: pl.DataFrame) -> None:

@@ -30,10 +30,13 @@ from features.raw_tables import (
     RAW_TRAINING_METRICS,
 )
 from features.tables import CORE_MAINTENANCE, CORE_TOPOLOGY
+from pipelines.forgotten import forgotten_of
 from pipelines.landing_journal import Landed, LandingJournal, Part, Reading
 from pipelines.landing_schema import LandingError, landing_errors
+from pipelines.retention_floor import floors_of
 from pipelines.sources.result import SourceResult
-from pipelines.store import Span, write_table
+from pipelines.store import Span
+from pipelines.table_files import write_table
 
 LANDED_TABLES: Final[Mapping[str, TableContract]] = {
     table.asset_key: table
@@ -164,6 +167,10 @@ class Landing:
         edges = (Span(_EVER.start, record.start), Span(record.end, _EVER.end))
         return pl.concat(self.read(contract, span=edge) for edge in edges)
 
+    def whole_since(self, contract: TableContract) -> datetime | None:
+        """Since when nothing was removed of a table by its age; None: always."""
+        return floors_of(self._root).get(contract.asset_key)
+
     def _scan(
         self, contract: TableContract, path: str, live: tuple[str, ...], *, span: Span | None
     ) -> pl.LazyFrame:
@@ -201,6 +208,7 @@ class LandingWriter:
     def __init__(self, root: Path, journal: LandingJournal) -> None:
         self._root = root
         self._journal = journal
+        self._forgotten = forgotten_of(root)
         self._done: list[_Open] = []
 
     def has(self, reading_id: str) -> bool:
@@ -264,12 +272,12 @@ class LandingWriter:
             ("n_read", "n_parsed", "n_skipped", "n_quarantined"), range(4), strict=True
         ):
             under_way.counts[count] += int(chunk.reads[name].sum())
-        under_way.refusals += chunk.quarantine.to_dicts()
+        under_way.refusals += self._forgotten.without_examples(chunk.quarantine).to_dicts()
         for table, frame in chunk.tables.items():
             contract = LANDED_TABLES.get(table)
             if contract is None or frame.is_empty():
                 continue
-            enforced = contract.enforce(frame)
+            enforced = contract.enforce(self._forgotten.without(table, frame))
             origin = {"table": table, "source": "contract", "origin": under_way.reading.origin}
             under_way.refusals += [origin | row for row in enforced.rejects.iter_rows(named=True)]
             _digest(under_way.hours, contract, enforced.frame)

@@ -11,7 +11,7 @@ from typing import Final
 
 from features.errors import DataError
 
-_VERSION: Final = 1
+VERSION: Final = 1
 _SCHEMA: Final = """
 CREATE TABLE readings (
     generation INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -29,8 +29,6 @@ CREATE TABLE readings (
     n_skipped INTEGER NOT NULL,
     n_quarantined INTEGER NOT NULL
 );
-CREATE INDEX readings_by_origin ON readings (origin);
-CREATE INDEX readings_by_content ON readings (input, content);
 CREATE TABLE parts (
     path TEXT PRIMARY KEY,
     table_key TEXT NOT NULL,
@@ -82,6 +80,12 @@ CREATE TABLE files (
     PRIMARY KEY (input, origin)
 );
 """
+_LATER_INDEXES: Final = (
+    "CREATE INDEX IF NOT EXISTS readings_by_place ON readings (origin)",
+    "CREATE INDEX IF NOT EXISTS readings_by_content ON readings (input, content)",
+)
+"""Made where they are missing; an index alone makes no new version, so that an older release goes
+on reading the journal."""
 
 
 class LandingError(DataError):
@@ -130,17 +134,19 @@ def open_journal(path: Path) -> sqlite3.Connection:
         A connection without implicit transactions.
 
     Raises:
-        DataError: Another release of Forewarn wrote it.
+        DataError: A later release of Forewarn wrote it.
     """
     sql = sqlite3.connect(path, timeout=30, isolation_level=None)
     sql.execute("PRAGMA foreign_keys = ON")
     version = sql.execute("PRAGMA user_version").fetchone()[0] or _create(sql)
-    if version != _VERSION:
+    if version != VERSION:
         sql.close()
         raise DataError(
-            f"{path}: expected a landing journal of version {_VERSION}, got {version}. "
+            f"{path}: expected a landing journal of version {VERSION}, got {version}. "
             f"Use the release of Forewarn that wrote it, or a new data_root."
         )
+    for index in _LATER_INDEXES:
+        sql.execute(index)
     return sql
 
 
@@ -154,7 +160,7 @@ def _create(sql: sqlite3.Connection) -> int:
     if version == 0:
         for statement in _SCHEMA.split(";"):
             sql.execute(statement)
-        sql.execute(f"PRAGMA user_version = {_VERSION}")
-        version = _VERSION
+        sql.execute(f"PRAGMA user_version = {VERSION}")
+        version = VERSION
     sql.execute("COMMIT")
     return version

@@ -70,13 +70,13 @@ def model_plots(made: Candidate, *, recall_ceiling: float | None = None) -> tupl
     return tuple(NamedPlot(name, plot) for name, plot in drawn.items() if plot is not None)
 
 
-def standalone(plot: Plot) -> str:
+def standalone(plot: Plot, *, width_px: int = _WIDTH_PX) -> str:
     """The plot as an SVG file of its own, in the colours of the light page."""
     colours = {tone.variable: tone.light for tone in TONES}
     svg = _VARIABLE.sub(lambda hit: colours.get(hit[1], INK.light), str(plot.svg))
     box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
-    height = round(_WIDTH_PX * float(box[2]) / float(box[1])) if box else _WIDTH_PX
-    size = f'<svg width="{_WIDTH_PX}" height="{height}" style="font-family:sans-serif"'
+    height = round(width_px * float(box[2]) / float(box[1])) if box else width_px
+    size = f'<svg width="{width_px}" height="{height}" style="font-family:sans-serif"'
     return svg.replace("<svg", size, 1)
 
 

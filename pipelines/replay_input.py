@@ -23,6 +23,7 @@ from features.tables import (
 )
 from pipelines.flow import TICK
 from pipelines.settings import Settings, load_settings
+from pipelines.split_cuts import split_of
 from pipelines.store import Span, TableStore
 from remediation.decision import touches_node
 from remediation.guards import CEILING_OF_LEVEL
@@ -203,7 +204,7 @@ def _cautions(history: History, settings: Settings, *, has_jobs: bool) -> tuple[
             f"{n_prior:,} of {scores.score.size:,} scores are priors. Live, the hook only "
             "recommends on them; here they act."
         )
-    split = settings.split
+    split = split_of(settings)
     if split is not None and history.start < micros(split.valid_until):
         said.append(
             f"The time begins before {split.valid_until:%Y-%m-%d %H:%M} UTC, up to which the "

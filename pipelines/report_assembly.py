@@ -40,6 +40,7 @@ from pipelines.report_input import (
     ReportInput,
 )
 from pipelines.settings import Settings
+from pipelines.split_cuts import origin_of, split_of
 from pipelines.store import Span, TableStore
 
 BEFORE: Final = timedelta(days=3)
@@ -133,7 +134,8 @@ def _evaluation(
     settings: Settings, bundle: ModelBundle, node_scores: pl.DataFrame, incidents: pl.DataFrame
 ) -> EvaluationResult | Missing:
     card: Mapping[str, Any] = bundle.card
-    if not card or settings.split is None or settings.end is None:
+    split = split_of(settings)
+    if not card or split is None:
         return Missing("the champion has no model card, or the settings no split")
     test = _EVALUATION.validate_python(card["test"])
     events = {kind: _EVENTS.validate_python(one) for kind, one in card["events"].items()}
@@ -150,7 +152,7 @@ def _evaluation(
     model = Method(name="Forewarn", role="model", rows=test.all_rows, events=events.get("node"))
     choice = card["thresholds"].get("gpu", {})
     return EvaluationResult(
-        test=Span(settings.split.valid_until, settings.end),
+        test=Span(split.valid_until, origin_of(settings).test_until),
         unit="GPU and hour",
         methods=(model, *baselines),
         threshold=choice.get("threshold"),
@@ -162,7 +164,7 @@ def _evaluation(
         without_top_unit=test.without_top_unit if test.top_unit else None,
         classes=_classes(
             bundle,
-            node_scores.filter(pl.col("as_of") >= settings.split.valid_until),
+            node_scores.filter(pl.col("as_of") >= split.valid_until),
             incidents,
             ceilings=recall_ceilings(settings),
         ),

@@ -9,14 +9,12 @@ if nothing that they rest on has changed.
 """
 
 import json
-import shutil
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -28,6 +26,7 @@ from features.matrix import MatrixSpec
 from features.tables import GPU_MATRIX, GPU_SCORES
 from models.scoring import ScoreLimits, ServedModel
 from pipelines.atomic_files import replace_file
+from pipelines.object_paths import Place, remove_folders
 from pipelines.scale_settings import ScaleOutSettings
 from pipelines.scale_work import (
     HOUR,
@@ -42,7 +41,7 @@ from pipelines.scale_work import (
     units_of,
 )
 from pipelines.settings import Settings
-from pipelines.store import Span, TableStore
+from pipelines.store import Span, TableStore, scan_files
 from pipelines.telemetry_layout import locked
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ class _Day:
     """A day, or a part of it, on its way to the store."""
 
     span: Span
-    folder: Path
+    folder: Place
     units: Sequence[Unit]
     n_missing: int
 
@@ -180,7 +179,7 @@ def connected(wanted: ScaleOutSettings) -> Iterator["Client"]:
 
 
 @contextmanager
-def _spool(settings: Settings, contract: TableContract) -> Iterator[Path]:
+def _spool(settings: Settings, contract: TableContract) -> Iterator[Place]:
     """A table's folder in the spool, for one run at a time: runs may share parts."""
     folder = settings.spool_dir / contract.asset_key
     with locked(folder):
@@ -190,13 +189,13 @@ def _spool(settings: Settings, contract: TableContract) -> Iterator[Path]:
 def _newest(store: TableStore, span: Span) -> Span | None:
     """The last hour of a span that the matrix has rows of."""
     for path in reversed(store.files(GPU_MATRIX, span=span)):
-        as_of = pl.scan_parquet(path).select(pl.col("as_of").max()).collect().item()
+        as_of = scan_files([path]).select(pl.col("as_of").max()).collect().item()
         if as_of is not None:
             return Span(as_of - HOUR, as_of)
     return None
 
 
-def _run(client: "Client", work: Work, span: Span, *, spool: Path) -> None:
+def _run(client: "Client", work: Work, span: Span, *, spool: Place) -> None:
     """Computes and stores a span; once all is stored, nothing is left in the spool."""
     days: dict[Span, _Day] = {}
     units = _units(work, span, spool=spool, days=days)
@@ -207,12 +206,10 @@ def _run(client: "Client", work: Work, span: Span, *, spool: Path) -> None:
             if not day.n_missing:
                 _store_day(work, day)
                 del days[unit.span]
-    for path in spool.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
+    remove_folders(spool)
 
 
-def _units(work: Work, span: Span, *, spool: Path, days: dict[Span, _Day]) -> Iterator[Unit]:
+def _units(work: Work, span: Span, *, spool: Place, days: dict[Span, _Day]) -> Iterator[Unit]:
     """The units of each day that is not stored yet; what has begun is added to `days`."""
     for part in _days(span):
         folder = spool / f"{part.start:%Y%m%dT%H}-{part.end:%Y%m%dT%H}"
@@ -298,7 +295,7 @@ def _lost(error: Exception) -> str:
 def _store_day(work: Work, day: _Day) -> None:
     """Stores a day hour by hour from its parts, then notes that it is stored and removes them."""
     store = TableStore(work.store_root)
-    parts = pl.scan_parquet([unit.path for unit in day.units])
+    parts = scan_files([unit.path for unit in day.units])
     for hour in day.span.steps(HOUR):
         rows = parts.filter(pl.col("as_of") == hour.end).collect()
         rows = rows.sort(work.contracts[0].key)

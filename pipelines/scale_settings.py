@@ -13,7 +13,7 @@ class ScaleOutSettings(Section):
 
     Attributes:
         scheduler: Address of a Dask scheduler, such as `tcp://head:8786`; its workers must see
-            `data_root` at the same path.
+            `data_root` at the same path, or have tables in a bucket.
         workers: Without a scheduler: processes on this machine. With one: workers to wait for
             before the first part is handed out.
     """

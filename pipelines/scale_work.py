@@ -32,7 +32,8 @@ from models.host_part import HOST_FEATURES
 from models.prior import PriorModel
 from models.scoring import ScoreLimits, ServedModel, score_gpus, score_nodes
 from pipelines.atomic_files import replace_file
-from pipelines.store import Span, TableStore
+from pipelines.object_paths import Place, version_word
+from pipelines.store import Span, TableStore, scan_files
 
 HOUR: Final = timedelta(hours=1)
 _ROWS_READ_AT_ONCE: Final = 2 * SHARD_SIZE
@@ -54,14 +55,14 @@ class Unit:
     span: Span
     gpus: tuple[str, ...]
     fingerprint: str
-    path: Path
+    path: Place
 
 
 class Work(Protocol):
     """A table that is computed part by part; sent to each worker, so it is small."""
 
     @property
-    def store_root(self) -> Path:
+    def store_root(self) -> Place:
         """The Parquet store."""
         ...
 
@@ -97,8 +98,8 @@ class MatrixWork:
         spec: Which features.
     """
 
-    store_root: Path
-    tables: Path
+    store_root: Place
+    tables: Place
     spec: MatrixSpec
 
     @property
@@ -111,7 +112,7 @@ class MatrixWork:
         telemetry = TableStore(self.store_root).telemetry
         since = span.start - telemetry_reach(self.spec.telemetry)
         samples = [
-            str(path.relative_to(self.store_root))
+            "/".join((path.parent.parent.name, path.parent.name, path.name))
             for path in telemetry.files(start=since, end=span.end)
         ]
         catalogue = self.spec.catalogue.version if self.spec.catalogue else ""
@@ -121,7 +122,8 @@ class MatrixWork:
 
     def gpus(self, span: Span) -> pl.Series:  # noqa: ARG002 - the inventory has those of any span
         """Every GPU of the inventory."""
-        inventory = pl.read_parquet(self.tables / "inventory.parquet", columns=["gpu_uuid"])
+        content = (self.tables / "inventory.parquet").read_bytes()
+        inventory = pl.read_parquet(content, columns=["gpu_uuid"])
         return inventory["gpu_uuid"].unique()
 
     def compute(self, unit: Unit) -> pl.DataFrame:
@@ -155,8 +157,8 @@ class ScoreWork:
         newest: The run's last hour with rows: its highest scores are explained.
     """
 
-    store_root: Path
-    models: tuple[tuple[str, Path | PriorModel], ...]
+    store_root: Place
+    models: tuple[tuple[str, Place | PriorModel], ...]
     limits: ScoreLimits
     newest: Span | None
 
@@ -167,8 +169,7 @@ class ScoreWork:
 
     def fingerprint(self, span: Span) -> str:
         """Of the matrix' files and the models."""
-        stats = [(path.name, path.stat()) for path in self._files(span)]
-        files = [f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats]
+        files = [f"{path.name} {version_word(path)}" for path in self._files(span)]
         explained = self.newest if self.newest and self.newest.end <= span.end else None
         return _digest(
             code_version(), repr(self.models), repr(self.limits), repr(explained), *files
@@ -176,12 +177,12 @@ class ScoreWork:
 
     def gpus(self, span: Span) -> pl.Series:
         """Every GPU that the matrix has in a span."""
-        ids = pl.scan_parquet(self._files(span)).select(pl.col("entity_id").unique())
+        ids = scan_files(self._files(span)).select(pl.col("entity_id").unique())
         return ids.collect()["entity_id"]
 
     def compute(self, unit: Unit) -> pl.DataFrame:
         """Scores of the unit's rows; none is explained, as the fleet's highest are not known."""
-        mine = pl.scan_parquet(self._files(unit.span)).filter(pl.col("entity_id").is_in(unit.gpus))
+        mine = scan_files(self._files(unit.span)).filter(pl.col("entity_id").is_in(unit.gpus))
         return self._scores(mine.collect(), limits=replace(self.limits, n_explained=0))
 
     def finish(self, hour: Span, rows: pl.DataFrame) -> tuple[pl.DataFrame, ...]:
@@ -189,12 +190,12 @@ class ScoreWork:
         if hour == self.newest:
             matrix = TableStore(self.store_root).read(GPU_MATRIX, span=hour)
             rows = self._scores(matrix, limits=self.limits)
-        hosts = pl.scan_parquet(self._files(hour)).select("entity_id", "as_of", *self._counts(hour))
+        hosts = scan_files(self._files(hour)).select("entity_id", "as_of", *self._counts(hour))
         return rows, score_nodes(rows, self._served(), matrix=hosts.collect(), limits=self.limits)
 
     def _counts(self, span: Span) -> list[str]:
         """What of the matrix is the node's own."""
-        stored = pl.scan_parquet(self._files(span)).collect_schema().names()
+        stored = scan_files(self._files(span)).collect_schema().names()
         return [name for name in HOST_FEATURES if name in stored]
 
     def _scores(self, matrix: pl.DataFrame, *, limits: ScoreLimits) -> pl.DataFrame:
@@ -202,11 +203,14 @@ class ScoreWork:
 
     def _served(self) -> list[ServedModel]:
         return [
-            ServedModel(version=version, model=_bundle(model) if isinstance(model, Path) else model)
+            ServedModel(
+                version=version,
+                model=model if isinstance(model, PriorModel) else _bundle(model),
+            )
             for version, model in self.models
         ]
 
-    def _files(self, span: Span) -> list[Path]:
+    def _files(self, span: Span) -> list[Place]:
         files = TableStore(self.store_root).files(GPU_MATRIX, span=span)
         if not files:
             raise DataError(
@@ -216,7 +220,7 @@ class ScoreWork:
         return files
 
 
-def units_of(work: Work, span: Span, *, folder: Path) -> list[Unit]:
+def units_of(work: Work, span: Span, *, folder: Place) -> list[Unit]:
     """The units of a day, one per shard; GPUs without any sample follow the others.
 
     Args:
@@ -278,7 +282,7 @@ def compute_part(work: Work, unit: Unit, *, code: str) -> None:
     replace_file(unit.path, buffer.getvalue(), sync=True)
 
 
-def keep_tables(tables: CoreTables, folder: Path) -> Path:
+def keep_tables(tables: CoreTables, folder: Place) -> Place:
     """Keeps core tables but telemetry where workers read them: what all of a run's parts rest on.
 
     The store's own may be written anew while a long run goes on.
@@ -303,7 +307,7 @@ def keep_tables(tables: CoreTables, folder: Path) -> Path:
     return kept
 
 
-def keep_model(model: ModelBundle | PriorModel, folder: Path) -> Path | PriorModel:
+def keep_model(model: ModelBundle | PriorModel, folder: Place) -> Place | PriorModel:
     """Keeps a bundle where workers read it, by a name that holds its hash; a prior is small."""
     if isinstance(model, PriorModel):
         return model
@@ -325,19 +329,20 @@ def code_version() -> str:
 
 
 @lru_cache(maxsize=1)
-def _tables(folder: Path, span: Span) -> CoreTables:
+def _tables(folder: Place, span: Span) -> CoreTables:
     """Kept tables; of health events, by far the most rows, those of a span alone."""
     kept = {field.name: folder / f"{field.name}.parquet" for field in fields(CoreTables)}
     del kept["gpu_telemetry"]
     ts = pl.col("ts")
-    events = pl.scan_parquet(kept.pop("health_events")).filter(ts >= span.start, ts < span.end)
+    events = scan_files([kept.pop("health_events")]).filter(ts >= span.start, ts < span.end)
     return CoreTables(
-        health_events=events.collect(), **{name: pl.read_parquet(kept[name]) for name in kept}
+        health_events=events.collect(),
+        **{name: pl.read_parquet(kept[name].read_bytes()) for name in kept},
     )
 
 
 @lru_cache(maxsize=8)
-def _bundle(path: Path) -> ModelBundle:
+def _bundle(path: Place) -> ModelBundle:
     return bundle_from_documents(json.loads(path.read_bytes()))
 
 

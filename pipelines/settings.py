@@ -6,6 +6,7 @@ Nothing is read at import; the remediation hook has its own site file (`remediat
 import itertools
 import os
 import reprlib
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -13,7 +14,9 @@ from typing import Annotated, Literal, Self
 import yaml
 from pydantic import (
     AwareDatetime,
+    Discriminator,
     Field,
+    Tag,
     ValidationError,
     field_validator,
     model_validator,
@@ -22,9 +25,14 @@ from pydantic import (
 from features.errors import SettingsError
 from pipelines.api_settings import ApiSettings
 from pipelines.board_settings import BoardSettings
+from pipelines.environment_values import EnvironmentValue, given_by, laid_over
+from pipelines.object_paths import Place, bucket_path
+from pipelines.retention_settings import RetentionSettings
 from pipelines.scale_settings import ScaleOutSettings
+from pipelines.schedule_settings import ScheduleSettings
 from pipelines.section import Section
 from pipelines.serving_settings import PASSWORD, ScoreDatabaseSettings, ServingSettings
+from pipelines.storage_settings import StorageSettings
 from pipelines.training_settings import TrainingSettings
 from remediation.strict_yaml import parse_yaml
 
@@ -44,6 +52,32 @@ class SplitSettings(Section):
 
     train_until: AwareDatetime
     valid_until: AwareDatetime
+
+
+class RollingSplit(Section):
+    """Where a record that goes on is cut, counted back from its end at each training.
+
+    Attributes:
+        valid_days: Days of calibration and thresholds, before those of the test.
+        test_days: Days that are looked at once, the newest.
+    """
+
+    valid_days: int = Field(ge=1, le=3660)
+    test_days: int = Field(ge=1, le=3660)
+
+
+def _kind_of_split(value: object) -> str:
+    """Which form a split has: of a mistake, only the form that was meant is then spoken of."""
+    if isinstance(value, RollingSplit):
+        return "rolling"
+    is_days = isinstance(value, dict) and any(str(key).endswith("_days") for key in value)
+    return "rolling" if is_days else "fixed"
+
+
+Split = Annotated[
+    Annotated[SplitSettings, Tag("fixed")] | Annotated[RollingSplit, Tag("rolling")],
+    Discriminator(_kind_of_split),
+]
 
 
 class PolicySettings(Section):
@@ -67,7 +101,7 @@ class Settings(Section):
         data_root: Folder of the Parquet store, the model registry and the published scores.
         start: First hour of the record.
         end: End of the record; None: it goes on.
-        split: Where the record is cut for training.
+        split: Where the record is cut for training: two times, or days back from its end.
         lead_minutes: Minimum lead L: the time a drain needs.
         horizons_h: Horizons H, in hours; the first is the one the hook acts on.
         trained_on: Whether the record is synthetic or real.
@@ -95,10 +129,13 @@ class Settings(Section):
         node_states_hold_only_trouble: Whether a node that the node states say nothing about is up
             (a list of events), rather than unknown (a full record).
         scale_out: Where features and scores of long spans are computed.
+        storage: Where tables, models and Dagster's records are kept.
         score_database: Where latest scores and their history are kept beside the files.
         serving: How scores are made and told.
         api: The HTTP API and the board.
         board: The board: address, the site's time zone, how long a login lasts.
+        schedule: What Dagster runs by itself, and when.
+        retention: How long each kind of data is kept.
     """
 
     site: str
@@ -107,7 +144,7 @@ class Settings(Section):
     data_root: Path
     start: AwareDatetime
     end: AwareDatetime | None = None
-    split: SplitSettings | None = None
+    split: Split | None = None
     lead_minutes: int = Field(default=30, ge=0, le=10_080)
     horizons_h: tuple[Horizon, ...] = Field(default=(24, 1, 168), min_length=1)
     trained_on: Literal["synthetic", "real"] = "real"
@@ -128,10 +165,13 @@ class Settings(Section):
     data_partition: Literal["hour", "day"] = "hour"
     node_states_hold_only_trouble: bool = False
     scale_out: ScaleOutSettings = ScaleOutSettings()
+    storage: StorageSettings = StorageSettings()
     score_database: ScoreDatabaseSettings = ScoreDatabaseSettings()
     serving: ServingSettings = ServingSettings()
     api: ApiSettings = ApiSettings()
     board: BoardSettings = BoardSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
+    retention: RetentionSettings = RetentionSettings()
 
     @field_validator("inputs", "data_root", "remediation", "fault_catalogue", "fault_overrides")
     @classmethod
@@ -143,7 +183,7 @@ class Settings(Section):
     @model_validator(mode="after")
     def _times_in_order(self) -> Self:
         times = [self.start]
-        if self.split:
+        if isinstance(self.split, SplitSettings):
             times += [self.split.train_until, self.split.valid_until]
         if self.end:
             times.append(self.end)
@@ -166,8 +206,11 @@ class Settings(Section):
         return timedelta(minutes=self.lead_minutes)
 
     @property
-    def store_root(self) -> Path:
-        """Folder of the Parquet tables."""
+    def store_root(self) -> Place:
+        """Folder of the Parquet tables, on this machine or in a bucket."""
+        if url := self.storage.tables:
+            local = self.data_root / "buckets"
+            return bucket_path(url, how=self.storage.object_store, local=local)
         return self.data_root / "tables"
 
     @property
@@ -191,9 +234,15 @@ class Settings(Section):
         return self.data_root / "memory"
 
     @property
-    def spool_dir(self) -> Path:
+    def spool_dir(self) -> Place:
         """Folder of parts that other processes have computed, until they are stored."""
-        return self.data_root / "spool"
+        # Beside tables in a bucket: workers elsewhere reach both, and nothing of this machine.
+        return self.store_root / ".spool" if self.storage.tables else self.data_root / "spool"
+
+    @property
+    def run_marks_dir(self) -> Path:
+        """Folder of the marks of Dagster's runs at work; a local disk, which knows locks."""
+        return self.data_root / "runs"
 
     @property
     def ledger_path(self) -> Path:
@@ -222,11 +271,12 @@ def settings_path(path: Path | None = None) -> Path:
 
 
 def load_settings(path: Path | None = None) -> Settings:
-    """Reads a settings file.
+    """Reads a settings file, and what the environment gives in place of its values.
 
     Args:
         path: YAML file; None takes the one named by the environment variable
-            FOREWARN_SETTINGS. Paths inside are relative to the file.
+            FOREWARN_SETTINGS. Paths inside are relative to the file, and so are those that
+            the environment gives (`pipelines.environment_values`).
 
     Raises:
         SettingsError: No file is named, it cannot be read, or a value is wrong; the text
@@ -239,15 +289,22 @@ def load_settings(path: Path | None = None) -> Settings:
         raise SettingsError(f"settings file {named}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SettingsError(f"settings file {named} is not YAML: {error}") from error
-    return settings_from(content, origin=named)
+    given = given_by(os.environ, Settings)
+    if given.mistakes:
+        said = "; ".join(f"{name}: {wrong}" for name, wrong in given.mistakes.items())
+        raise SettingsError(f"environment: {said}. `forewarn config check` names all mistakes.")
+    return settings_from(content, origin=named, given=given.values)
 
 
-def settings_from(content: object, *, origin: Path) -> Settings:
+def settings_from(
+    content: object, *, origin: Path, given: Sequence[EnvironmentValue] = ()
+) -> Settings:
     """Checks settings given as plain values.
 
     Args:
         content: What the YAML file holds.
         origin: The file, for messages and as the base of relative paths.
+        given: What counts before the file.
 
     Raises:
         SettingsError: As in `load_settings`.
@@ -256,10 +313,14 @@ def settings_from(content: object, *, origin: Path) -> Settings:
         found = type(content).__name__
         raise SettingsError(f"settings file {origin}: expected keys and values, got {found}")
     try:
-        settings = Settings.model_validate(content)
+        settings = Settings.model_validate(laid_over(content, given))
     except ValidationError as error:
+        variables: dict[tuple[int | str, ...], str] = {
+            one.key: f" (from {one.variable})" for one in given
+        }
         lines = [
             f"{'.'.join(map(str, e['loc'])) or '(file)'}: {e['msg']}, got {_short(e['input'])}"
+            f"{variables.get(e['loc'], '')}"
             for e in error.errors()
         ]
         raise SettingsError(f"settings file {origin}: " + "; ".join(lines)) from error

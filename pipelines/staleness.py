@@ -73,7 +73,10 @@ def find_stale(landing: Landing, store: TableStore) -> list[Stale]:
             is_old = bool(built) and max(changed.values(), default=0) > max(built.values())
             found += [Stale(core.asset_key, None)] if is_old else []
             continue
-        hours = _stale_hours(changed, built, reach)
+        floor = landing.whole_since(raw)
+        # Of earlier hours too little has been kept to build them again.
+        whole = {hour: n for hour, n in changed.items() if floor is None or hour >= floor}
+        hours = _stale_hours(whole, built, reach)
         found += [Stale(core.asset_key, span) for span in _stretches(hours)]
     return found
 

@@ -1,32 +1,37 @@
 """The Parquet store: one folder per table, one immutable file per partition, replaced atomically.
 
-No Dagster and no knowledge of what a table means; contracts come from `features.tables`. GPU
-telemetry, by far the largest, has a layout of its own in `pipelines.telemetry_store`.
+No Dagster and no knowledge of what a table means; contracts come from `features.tables`. Hours
+that were compacted lie in one file per day (`pipelines.day_files`). GPU telemetry, by far the
+largest, has a layout of its own in `pipelines.telemetry_store`.
 """
 
-import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 import polars as pl
-from polars.exceptions import PolarsError
 
 from features.contracts import REJECT_SCHEMA, Enforced, TableContract
 from features.errors import DataError, StructureError
 from features.monitoring_tables import QUARANTINE
 from features.tables import CORE_GPU_TELEMETRY
-from pipelines.atomic_files import replace_file
+from pipelines.day_content import day_generations, read_day, write_day
+from pipelines.day_files import day_file_of, hours_in, is_day_file, valid_names
+from pipelines.file_metadata import metadata_of
+from pipelines.object_paths import LAST_NAME, Place, at_once, files_between, read_all
+from pipelines.table_files import GENERATION, read_file, read_files, write_table
+from pipelines.telemetry_layout import locked
 from pipelines.telemetry_store import TelemetryStore
 
 _HOUR: Final = timedelta(hours=1)
 _STEP: Final = {"hour": _HOUR, "day": timedelta(days=1)}
 _NAME: Final = {"hour": "%Y-%m-%dT%H.parquet", "day": "%Y-%m-%d.parquet"}
 _WHOLE: Final = "all.parquet"
-_GENERATION: Final = "forewarn.generation"
+_DAY: Final = len("2026-01-05")
+_READ_TRIES: Final = 3
 _EARLIEST: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
@@ -78,10 +83,10 @@ class TableStore:
     """Tables under one root folder, each enforced by its contract when written.
 
     Args:
-        root: Folder of the store; made on the first write.
+        root: Folder of the store, on this machine or in a bucket; made on the first write.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Place) -> None:
         self.root = root
 
     @property
@@ -89,7 +94,7 @@ class TableStore:
         """Where core/gpu_telemetry is kept, in a layout of its own."""
         return TelemetryStore(self.folder(CORE_GPU_TELEMETRY))
 
-    def folder(self, contract: TableContract) -> Path:
+    def folder(self, contract: TableContract) -> Place:
         """Where a table's files lie."""
         return self.root / contract.asset_key
 
@@ -141,9 +146,35 @@ class TableStore:
         if span and _is_telemetry(contract):
             start, end = span.start, span.end
             return self.telemetry.write(frame, start=start, end=end, generation=generation or 0)
-        parts = _cut(contract, frame, span) if span else [(_WHOLE, frame)]
-        for name, part in parts:
-            write_table(self.folder(contract) / name, part, generation=generation)
+        folder = self.folder(contract)
+        if span is None or contract.partition != "hour":
+            parts = _cut(contract, frame, span) if span else [(_WHOLE, frame)]
+            _write_parts(folder, parts, generation=generation)
+            return len(parts)
+        return self._write_hours(contract, _cut(contract, frame, span), generation=generation)
+
+    def _write_hours(
+        self,
+        contract: TableContract,
+        parts: list[tuple[str, pl.DataFrame]],
+        *,
+        generation: int | None,
+    ) -> int:
+        """Replaces hours, those that lie in a day file within it."""
+        folder, in_days = self.folder(contract), dict[str, dict[datetime, pl.DataFrame]]()
+        with locked(folder):  # no hour is compacted while it is replaced
+            names = [path.name for path in _files_of_days(folder, parts[0][0], parts[-1][0])]
+            alone = []
+            for name, part in parts:
+                (hour,) = hours_in(name)
+                if day := day_file_of(hour, names):
+                    in_days.setdefault(day, {})[hour] = part
+                else:
+                    alone.append((name, part))
+            _write_parts(folder, alone, generation=generation)
+            for day, rows in in_days.items():
+                before = read_day(folder / day, contract)
+                write_day(folder / day, before.with_hours(rows, generation or 0))
         return len(parts)
 
     def keep_part(self, contract: TableContract, name: str, frame: pl.DataFrame) -> None:
@@ -154,7 +185,7 @@ class TableStore:
             name: The writer, and what it wrote about.
             frame: Its rows; none removes an earlier share.
         """
-        path = self._parts(contract) / f"{name}.parquet"
+        path = self.parts_folder(contract) / f"{name}.parquet"
         if frame.is_empty():
             path.unlink(missing_ok=True)
         else:
@@ -162,10 +193,12 @@ class TableStore:
 
     def gather_parts(self, contract: TableContract) -> pl.DataFrame:
         """Every writer's share of a monitoring table, in the order of the writers' names."""
-        files = sorted(self._parts(contract).glob("[!.]*.parquet"))
-        return pl.concat([contract.empty(), *(_read_file(file) for file in files)])
+        folder = self.parts_folder(contract)
+        files = [one for one in files_between(folder, ".parquet") if not one.name.startswith(".")]
+        return pl.concat([contract.empty(), *at_once(read_file, files, where=folder)])
 
-    def _parts(self, contract: TableContract) -> Path:
+    def parts_folder(self, contract: TableContract) -> Place:
+        """Where the shares of a monitoring table lie."""
         return self.root / f"{contract.asset_key}-parts"
 
     def read(self, contract: TableContract, *, span: Span | None = None) -> pl.DataFrame:
@@ -178,20 +211,33 @@ class TableStore:
         Raises:
             DataError: No file of the table lies in the span.
         """
-        if not self._is_covered(contract, span):
-            where = f" between {span.start} and {span.end}" if span else ""
-            raise DataError(
-                f"table {contract.asset_key}: nothing is stored{where} under {self.root}. "
-                f"Materialise {contract.asset_key} for that time first."
-            )
         if _is_telemetry(contract):
+            if not self._is_covered(contract, span):
+                raise self._nothing(contract, span)
             start, end = (span.start, span.end) if span else (None, None)
             return self.telemetry.read(start=start, end=end)
-        frame = _read_files(self.files(contract, span=span))
+        for tries_left in reversed(range(_READ_TRIES)):
+            files = self.files(contract, span=span)
+            if not files:
+                raise self._nothing(contract, span)
+            try:
+                frame = read_files(files)
+                break
+            except FileNotFoundError:
+                # Compacted or removed since it was listed.
+                if not tries_left:
+                    raise
         if span and contract.time_column:
             frame = frame.filter(_is_within(contract, span))
         return (
             contract.conform(frame).sort(contract.key) if contract.key else contract.conform(frame)
+        )
+
+    def _nothing(self, contract: TableContract, span: Span | None) -> DataError:
+        where = f" between {span.start} and {span.end}" if span else ""
+        return DataError(
+            f"table {contract.asset_key}: nothing is stored{where} under {self.root}. "
+            f"Materialise {contract.asset_key} for that time first."
         )
 
     def has(self, contract: TableContract) -> bool:
@@ -201,18 +247,19 @@ class TableStore:
     def _is_covered(self, contract: TableContract, span: Span | None) -> bool:
         if not _is_telemetry(contract):
             return bool(self.files(contract, span=span))
-        hours = self.telemetry.hours()
         if span is None:
-            return bool(hours)
-        return any(_floor(span.start, _HOUR) <= hour < span.end for hour in hours)
+            return self.telemetry.covered_until() is not None
+        return bool(self.telemetry.hours(start=span.start, end=span.end))
 
     def covered_until(self, contract: TableContract) -> datetime | None:
         """End of the last stored partition of a partitioned table; None: nothing is stored."""
         if _is_telemetry(contract):
-            return max((hour + _HOUR for hour in self.telemetry.hours()), default=None)
+            return self.telemetry.covered_until()
         files = self.files(contract)
         if not files or contract.partition == "none":
             return None
+        if contract.partition == "hour":
+            return hours_in(files[-1].name)[-1] + _HOUR
         start = datetime.fromisoformat(files[-1].stem)
         return start.replace(tzinfo=UTC) + _STEP[contract.partition]
 
@@ -223,64 +270,59 @@ class TableStore:
         """
         if _is_telemetry(contract):
             return self.telemetry.hours()
-        found = {}
-        for path in self.files(contract):
-            known = pl.read_parquet_metadata(path).get(_GENERATION, "0")
+        found: dict[datetime, int] = {}
+        files = self.files(contract)
+        for path, said in zip(files, metadata_of(files, folder=self.folder(contract)), strict=True):
+            if is_day_file(path.name):
+                found |= day_generations(said)
+                continue
+            known = said.get(GENERATION, "0")
             whole = path.name == _WHOLE
             start = _EARLIEST if whole else datetime.fromisoformat(path.stem).replace(tzinfo=UTC)
             found[start] = int(known)
         return found
 
-    def files(self, contract: TableContract, *, span: Span | None = None) -> list[Path]:
+    def files(self, contract: TableContract, *, span: Span | None = None) -> list[Place]:
         """The table's finished files in time order; unfinished ones are never seen."""
         if _is_telemetry(contract):
             start, end = (span.start, span.end) if span else (None, None)
             return self.telemetry.files(start=start, end=end)
         folder = self.folder(contract)
-        found = sorted(p for p in folder.glob("*.parquet") if re.match(r"\d{4}-|all\.", p.name))
         if span is None or contract.partition == "none":
+            found = files_between(folder, ".parquet")
+        else:
+            last = span.end - timedelta(microseconds=1)
+            found = _files_of_days(folder, f"{span.start:%Y-%m-%d}", f"{last:%Y-%m-%d}")
+        found = [path for path in found if re.match(r"\d{4}-|all\.", path.name)]
+        if contract.partition != "hour":
             return found
-        name = _NAME[contract.partition]
-        first = _floor(span.start, _STEP[contract.partition]).strftime(name)
-        last = (span.end - timedelta(microseconds=1)).strftime(name)
-        return [p for p in found if first <= p.name <= last]
+        start, end = (_floor(span.start, _HOUR), span.end) if span else (None, None)
+        paths = {path.name: path for path in found}
+        return [paths[name] for name in valid_names(paths, start=start, end=end)]
 
 
-def write_table(
-    path: Path, frame: pl.DataFrame, *, sync: bool = False, generation: int | None = None
-) -> None:
-    """Puts a frame at `path` as Parquet, in one step.
+def scan_files(files: Sequence[Place]) -> pl.LazyFrame:
+    """Files of a table, read as far as a query needs; objects of a bucket whole.
 
     Args:
-        path: Final place.
-        frame: The rows.
-        sync: As in `replace_file`.
-        generation: Kept in the file's metadata.
+        files: At least one.
     """
-    buffer = io.BytesIO()
-    metadata = None if generation is None else {_GENERATION: str(generation)}
-    frame.write_parquet(buffer, compression="zstd", metadata=metadata)
-    replace_file(path, buffer.getvalue(), sync=sync)
+    paths = [file for file in files if isinstance(file, Path)]
+    return pl.scan_parquet(paths if len(paths) == len(files) else read_all(files))
 
 
-def _read_files(paths: list[Path]) -> pl.DataFrame:
-    """All files at once, which takes half the time; one by one where they do not fit together.
-
-    Each is read in one go: Polars opens a path more than once, and it may be replaced in between.
-    """
-    try:
-        return pl.read_parquet([path.read_bytes() for path in paths])
-    except (PolarsError, OSError):
-        return pl.concat([_read_file(path) for path in paths], how="diagonal")
+def _files_of_days(folder: Place, first: str, last: str) -> list[Place]:
+    """Files of a table from one day to another, each given by what a file's name begins with."""
+    return files_between(folder, ".parquet", first=first[:_DAY], last=last[:_DAY] + LAST_NAME)
 
 
-def _read_file(path: Path) -> pl.DataFrame:
-    try:
-        return pl.read_parquet(path.read_bytes())
-    except (PolarsError, OSError) as error:
-        raise DataError(
-            f"{path} cannot be read: {str(error).splitlines()[0]}. Materialise its partition again."
-        ) from error
+def _write_parts(
+    folder: Place, parts: Sequence[tuple[str, pl.DataFrame]], *, generation: int | None
+) -> None:
+    def write(part: tuple[str, pl.DataFrame]) -> None:
+        write_table(folder / part[0], part[1], generation=generation)
+
+    at_once(write, parts, where=folder)
 
 
 def _without_unknown_time(contract: TableContract, enforced: Enforced) -> Enforced:

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import date
-from pathlib import Path
 from typing import Final
 
 import polars as pl
@@ -22,6 +21,7 @@ from polars.exceptions import PolarsError
 
 from features.errors import DataError
 from pipelines.atomic_files import replace_file
+from pipelines.object_paths import Place, lock_path
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
@@ -113,22 +113,22 @@ def midnight_ms(day: date) -> int:
     return (day - date(1970, 1, 1)).days * DAY_MS
 
 
-def day_folder(folder: Path, day: date) -> Path:
+def day_folder(folder: Place, day: date) -> Place:
     """Where a day's files lie."""
     return folder / f"date={day.isoformat()}"
 
 
-def stored_days(folder: Path) -> list[date]:
+def stored_days(folder: Place) -> list[date]:
     """The days that have a folder, in order."""
     return sorted(date.fromisoformat(path.name[5:]) for path in folder.glob("date=*"))
 
 
-def part_path(day: Path, part: str, shard: int) -> Path:
+def part_path(day: Place, part: str, shard: int) -> Place:
     """The file of a part."""
     return day / f"shard={shard:04d}" / f"{part}.parquet"
 
 
-def read_manifest(day: Path) -> Manifest:
+def read_manifest(day: Place) -> Manifest:
     """What is valid in a day's folder.
 
     Raises:
@@ -149,7 +149,7 @@ def read_manifest(day: Path) -> Manifest:
         ) from error
 
 
-def write_manifest(day: Path, manifest: Manifest) -> None:
+def write_manifest(day: Place, manifest: Manifest) -> None:
     """Makes a manifest the valid one, in one step."""
     content = {
         "hours": {f"{hour:02d}": asdict(entry) for hour, entry in sorted(manifest.hours.items())},
@@ -159,15 +159,19 @@ def write_manifest(day: Path, manifest: Manifest) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keeps other writers of the table out, in this process and others; ends with the process."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / _LOCK).open("w") as file:
+def locked(folder: Place) -> Iterator[None]:
+    """Keeps other writers of the table out, in this process and others; ends with the process.
+
+    Writers of a bucket are those of one machine: they write what the landing holds, which is there.
+    """
+    path = lock_path(folder, _LOCK)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def read_gpus(folder: Path) -> pl.Series:
+def read_gpus(folder: Place) -> pl.Series:
     """UUID of each GPU, by its code.
 
     Raises:
@@ -189,7 +193,7 @@ def read_gpus(folder: Path) -> pl.Series:
     ) from reason
 
 
-def add_gpus(folder: Path, appeared: pl.Series) -> pl.Series:
+def add_gpus(folder: Place, appeared: pl.Series) -> pl.Series:
     """Gives codes to GPUs that have none, in the order given; codes are kept for ever.
 
     Args:

@@ -23,6 +23,7 @@ from features.engine.samples import Piece
 from features.errors import DataError
 from features.packing import GPU, PACKED_NULL, PACKED_SCHEMA, TS_MS, read_only
 from features.telemetry_metrics import METRIC_BY_COLUMN, METRICS
+from pipelines.object_paths import Place
 
 ROW_GROUP: Final = 256 * 1024
 """Rows per row group: what is decoded, and in memory, at a time."""
@@ -95,10 +96,12 @@ class TelemetryFile:
         DataError: It cannot be read, or is not what was written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self._path = path
         with self._one_error():
-            self._file = pq.ParquetFile(path, page_checksum_verification=True)
+            # An object is read whole: once it is removed, nothing more of it can be read.
+            source = path if isinstance(path, Path) else pa.BufferReader(path.read_bytes())
+            self._file = pq.ParquetFile(source, page_checksum_verification=True)
             self._columns = self._file.schema_arrow.names
             wanted = _arrow_schema(self._columns)
             if not self._file.schema_arrow.equals(wanted) or self._columns[:2] != [GPU, TS_MS]:

@@ -9,11 +9,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import polars as pl
 
+from pipelines.object_paths import Place
 from pipelines.telemetry_layout import Manifest, part_path
 from pipelines.telemetry_parquet import encode
 
@@ -34,11 +34,11 @@ class Staged:
 
     name: str
     hours: Sequence[int]
-    files: Mapping[int, Path]
+    files: Mapping[int, Place]
 
 
 def stage(
-    folder: Path,
+    folder: Place,
     label: str,
     hours: Sequence[int],
     rows: Iterable[tuple[int, pl.DataFrame]],
@@ -47,7 +47,7 @@ def stage(
 ) -> Staged:
     """Writes a part's files under names that no reader sees."""
     digest = hashlib.sha256()
-    files: dict[int, Path] = {}
+    files: dict[int, Place] = {}
     name = f"{_UNFINISHED}{secrets.token_hex(8)}-{label}"
     with ExitStack() as undo:
         for shard, part in rows:
@@ -63,7 +63,7 @@ def stage(
     return Staged(f"{label}-{digest.hexdigest()[:12]}", hours, files)
 
 
-def sweep(folder: Path, manifest: Manifest) -> None:
+def sweep(folder: Place, manifest: Manifest) -> None:
     """Removes files that no hour is read from; under the lock, so no writer is about to use them.
 
     Writers of other hours may be at work on unfinished files: only old ones are removed.

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from typing import Final
 
 import polars as pl
@@ -26,6 +25,7 @@ from features.packing import (
     pack,
     unpack,
 )
+from pipelines.object_paths import Place, at_once, move_file
 from pipelines.telemetry_layout import (
     DAY_MS,
     HOUR_MS,
@@ -56,10 +56,10 @@ class TelemetryStore:
     that for each shard by itself.
 
     Args:
-        folder: The table's folder; made on the first write.
+        folder: The table's folder, on this machine or in a bucket; made on the first write.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Place) -> None:
         self.folder = folder
 
     def write(
@@ -134,18 +134,35 @@ class TelemetryStore:
         rows = pl.concat([_NO_ROWS, *frames], how="diagonal")
         return unpack(rows, read_gpus(self.folder))
 
-    def hours(self) -> dict[datetime, int]:
-        """Start of each covered hour, in order, to the generation its rows rest on; 0: unknown."""
-        return {hour: entry.generation for hour, entry in self._entries()}
+    def hours(
+        self, *, start: datetime | None = None, end: datetime | None = None
+    ) -> dict[datetime, int]:
+        """Start of each covered hour that lies in a span, at least in part, to its generation.
 
-    def origins(self) -> dict[datetime, str]:
-        """Start of each covered hour, in order, to a word that changes when its rows do."""
-        return {hour: entry.origin for hour, entry in self._entries()}
+        Returns:
+            In the order of time; generation 0 is unknown.
+        """
+        return {hour: entry.generation for hour, entry in self._entries(start, end)}
 
-    def files(self, *, start: datetime | None = None, end: datetime | None = None) -> list[Path]:
+    def origins(self, *, start: datetime | None = None) -> dict[datetime, str]:
+        """Start of each covered hour, in order, to a word that changes when its rows do.
+
+        Args:
+            start: Hours that end before it do not matter.
+        """
+        return {hour: entry.origin for hour, entry in self._entries(start)}
+
+    def covered_until(self) -> datetime | None:
+        """End of the last covered hour; None: there is none."""
+        for day in reversed(stored_days(self.folder)):
+            if hours := read_manifest(day_folder(self.folder, day)).hours:
+                return _hour_of(day, max(hours)) + timedelta(hours=1)
+        return None
+
+    def files(self, *, start: datetime | None = None, end: datetime | None = None) -> list[Place]:
         """The valid files that hold hours of a span, in the order of time."""
         first_ms, end_ms = _bounds(start, end)
-        found: dict[Path, None] = {}
+        found: dict[Place, None] = {}
         for day in self._days_within(first_ms, end_ms):
             folder = day_folder(self.folder, day)
             manifest = read_manifest(folder)
@@ -198,10 +215,20 @@ class TelemetryStore:
                         gpus=gpus,
                     )
 
-    def _entries(self) -> Iterator[tuple[datetime, Hour]]:
-        for day in stored_days(self.folder):
-            for hour, entry in sorted(read_manifest(day_folder(self.folder, day)).hours.items()):
-                yield datetime(day.year, day.month, day.day, hour, tzinfo=UTC), entry
+    def _entries(
+        self, start: datetime | None = None, end: datetime | None = None
+    ) -> Iterator[tuple[datetime, Hour]]:
+        first_ms, end_ms = _bounds(start, end)
+        days = self._days_within(first_ms, end_ms)
+        for day, manifest in zip(days, self._manifests(days), strict=True):
+            for hour, entry in sorted(manifest.hours.items()):
+                hour_ms = midnight_ms(day) + hour * HOUR_MS
+                if hour_ms < end_ms and first_ms < hour_ms + HOUR_MS:
+                    yield _hour_of(day, hour), entry
+
+    def _manifests(self, days: Sequence[date]) -> list[Manifest]:
+        folders = [day_folder(self.folder, day) for day in days]
+        return at_once(read_manifest, folders, where=self.folder)
 
     def _days_within(self, first_ms: int, end_ms: int) -> list[date]:
         return [
@@ -273,7 +300,7 @@ class TelemetryStore:
 
     def _commit(
         self,
-        folder: Path,
+        folder: Place,
         parts: Sequence[Staged],
         hours: Mapping[int, Hour],
         *,
@@ -297,9 +324,12 @@ class TelemetryStore:
                     for path in part.files.values():
                         path.unlink()
                 return None
-            for part in parts:
-                for shard, path in part.files.items():
-                    path.replace(part_path(folder, part.name, shard))
+            moves = [
+                (path, part_path(folder, part.name, shard))
+                for part in parts
+                for shard, path in part.files.items()
+            ]
+            at_once(move_file, moves, where=self.folder)
             shards = {part.name: tuple(sorted(part.files)) for part in parts}
             manifest = before.with_hours(hours, shards)
             folder.mkdir(exist_ok=True)
@@ -308,10 +338,14 @@ class TelemetryStore:
         return before
 
 
+def _hour_of(day: date, hour: int) -> datetime:
+    return datetime(day.year, day.month, day.day, hour, tzinfo=UTC)
+
+
 _NO_ROWS: Final = pl.DataFrame(schema={name: PACKED_SCHEMA[name] for name in (GPU, TS_MS, NODE)})
 
 
-def _open(path: Path) -> closing[TelemetryFile]:
+def _open(path: Place) -> closing[TelemetryFile]:
     return closing(TelemetryFile(path))
 
 

@@ -23,6 +23,7 @@ from pipelines.atomic_files import replace_file
 from pipelines.feature_set import check_feature_set, matrix_spec
 from pipelines.settings import Settings
 from pipelines.sources.catalogue import load_catalogue
+from pipelines.split_cuts import split_of
 from pipelines.store import Span, TableStore
 
 SHOWN = 5
@@ -52,11 +53,12 @@ def tune_site(
         SettingsError: The settings name no split or not the horizon, or the file is another one.
         DataError: No features or labels are stored, or too few incidents are among them.
     """
-    if settings.split is None:
+    split = split_of(settings)
+    if split is None:
         raise SettingsError(
             f"site {settings.site}: tuning needs split.train_until: it looks at nothing later"
         )
-    until = settings.split.train_until
+    until = split.train_until
     horizon = settings.horizons_h[0] if horizon_h is None else horizon_h
     if horizon not in settings.horizons_h:
         raise SettingsError(

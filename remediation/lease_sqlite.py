@@ -11,6 +11,8 @@ from typing import Final
 
 from remediation.lease import Change, Instant, Lease, LeaseError
 
+VERSION: Final = 1
+"""Files from before there was a stamp have 0 and the same table."""
 _BUSY_SECONDS: Final = 10.0
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS lease (
@@ -34,13 +36,21 @@ class SqliteLease:
         path: The file; made, with its folder, where absent.
 
     Raises:
-        LeaseError: The file cannot be opened.
+        LeaseError: The file cannot be opened, or a later release wrote it.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         with self._opened() as connection:
-            connection.execute(_SCHEMA)
+            (found,) = connection.execute("PRAGMA user_version").fetchone()
+            if found > VERSION:
+                raise LeaseError(
+                    f"lease {path}: version {found}, this program has {VERSION}. Use the release "
+                    f"that wrote it, or remove the file while no hook runs."
+                )
+            if found < VERSION:
+                connection.execute(_SCHEMA)
+                connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def read(self) -> Lease | None:
         """As in `LeaseStore`."""

@@ -61,15 +61,34 @@ BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 PRAGMA user_version = {VERSION};
 """
 
+# SQLite changes a CHECK only by a new table. Entries go over as they are, hashes included: the
+# chain, and a head noted elsewhere, still hold.
+_RENAMED: Final = f"""
+DROP TRIGGER no_update;
+DROP TRIGGER no_delete;
+DROP INDEX one_answer;
+DROP INDEX by_kind;
+ALTER TABLE entries RENAME TO entries_before;
+{_SCHEMA}
+INSERT INTO entries ({", ".join(_COLUMNS)})
+    SELECT {", ".join(_COLUMNS)} FROM entries_before ORDER BY seq;
+DROP TABLE entries_before;
+"""  # noqa: S608 - names are ours
+
+MIGRATIONS: Final = {1: _RENAMED}
+"""By the version that is left: the statements that lead to this release's; 1 knew fewer kinds."""
+
 
 class SqliteLedger:
     """A ledger in an SQLite file; also a context manager that closes it.
+
+    A ledger of an older release is brought forward when it is opened, in one transaction.
 
     Args:
         path: The file; made, with its folder, where absent.
 
     Raises:
-        LedgerError: The file cannot be opened or is not a ledger of this version.
+        LedgerError: The file cannot be opened, or is no ledger, or one of a later release.
     """
 
     def __init__(self, path: Path) -> None:
@@ -93,8 +112,9 @@ class SqliteLedger:
         with self._transaction():
             (version,) = self._connection.execute("PRAGMA user_version").fetchone()
             tables = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if version == 0 and tables == 0:
-                for statement in _statements(_SCHEMA):
+            script = _SCHEMA if version == 0 and tables == 0 else MIGRATIONS.get(version)
+            if script is not None:
+                for statement in _statements(script):
                     self._connection.execute(statement)
             elif version != VERSION:
                 raise LedgerError(

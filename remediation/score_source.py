@@ -193,6 +193,11 @@ class FolderScoreSource:
                 f"published in."
             ) from error
         except ValidationError as error:
+            if any(found["loc"] == ("schema",) for found in error.errors()):
+                raise SourceError(
+                    f"{path}: the schema is not 1, which this program reads. Use the release that "
+                    f"published it, or publish with this one."
+                ) from error
             problems = "; ".join(
                 f"{'.'.join(map(str, found['loc'])) or '(file)'}: {found['msg']}"
                 for found in error.errors()

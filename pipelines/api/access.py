@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 from features.errors import SettingsError
 from pipelines.api_settings import ApiSettings
-from pipelines.serving.place import read_secret
+from pipelines.secret_source import read_secret
 from pipelines.settings import Settings
 
 Role = Literal["read", "operator"]

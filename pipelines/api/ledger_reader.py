@@ -23,6 +23,7 @@ from remediation.ledger_view import STATE_KINDS, LedgerView, view_of
 
 _COLUMNS: Final = tuple(Entry.__dataclass_fields__)
 _PATIENCE_S: Final = 5
+_TRIES: Final = 5
 _SQLITE, _POSTGRES = "entries", "forewarn_ledger"
 UNREADABLE: Final = "the hook's ledger cannot be read"
 
@@ -74,8 +75,21 @@ class LedgerReader:
             from remediation.ledger_postgres import connect
 
             return connect(os.environ.get(self._variable, ""))
-        address = f"file:{quote(str(self._path))}?mode=ro"
+        # Between two rounds the hook keeps the file closed, and there is no log of writes. SQLite
+        # would make one, which an account that may only read cannot: it reads the file as it is.
+        mode = "mode=ro" if self._has_log() else "mode=ro&immutable=1"
+        address = f"file:{quote(str(self._path))}?{mode}"
         return sqlite3.connect(address, uri=True, timeout=_PATIENCE_S, check_same_thread=False)
+
+    def _has_log(self) -> bool:
+        return self._path.with_name(f"{self._path.name}-wal").exists()
+
+    def _stamp(self) -> tuple[int, ...] | None:
+        """Changes when a file that has no log of writes was written; None: no need to look."""
+        if self._variable is not None or self._has_log():
+            return None
+        found = self._path.stat()
+        return (found.st_mtime_ns, found.st_size, found.st_ino)
 
     @property
     def is_there(self) -> bool:
@@ -156,8 +170,21 @@ class LedgerReader:
         if not self.is_there:
             return ()
         try:
-            with self._engine.connect() as connection:
-                rows = connection.execute(query).mappings().all()
-            return tuple(from_values(dict(row)) for row in rows)
-        except (SQLAlchemyError, ForewarnError, ValueError) as error:
+            return tuple(from_values(dict(row)) for row in self._settled(query))
+        except (SQLAlchemyError, ForewarnError, ValueError, OSError) as error:
             raise LedgerError(UNREADABLE) from error
+
+    def _settled(self, query: sa.Select[Any]) -> Sequence[Any]:
+        """Rows of one moment: a file that was written meanwhile is read again."""
+        for is_last in (*(False,) * _TRIES, True):
+            before = self._stamp()
+            try:
+                with self._engine.connect() as connection:
+                    rows = connection.execute(query).mappings().all()
+            except SQLAlchemyError:
+                if is_last or self._stamp() == before:
+                    raise
+            else:
+                if self._stamp() == before:
+                    return rows
+        raise LedgerError("it is written all the time")

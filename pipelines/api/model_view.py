@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from models.registry import ModelRegistry, RegisteredVersion
 from pipelines.api.answers import ApiError
+from pipelines.registry_storage import registry_place
 from pipelines.settings import Settings
 
 KEPT_S: Final = 60.0
@@ -30,10 +31,7 @@ class ModelView:
     """
 
     def __init__(self, settings: Settings, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._database = settings.registry_dir / "mlflow.db"
-        self._registry = ModelRegistry(
-            database=self._database, artifacts=settings.registry_dir / "artifacts"
-        )
+        self._registry = ModelRegistry(registry_place(settings))
         self._clock = clock
         self._lock = threading.Lock()
         self._listed: list[dict[str, Any]] = []
@@ -48,7 +46,7 @@ class ModelView:
         """
         with self._lock:
             if self._clock() - self._listed_at >= KEPT_S:
-                self._listed = self._list() if self._database.exists() else []
+                self._listed = self._list() if self._registry.place.is_there else []
                 self._listed_at = self._clock()
             return self._listed
 

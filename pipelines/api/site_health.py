@@ -22,7 +22,7 @@ from features.tables import (
 from pipelines.api.fleet_view import FleetView, Snapshot
 from pipelines.serving.scorer_status import ScorerStatus, read_status
 from pipelines.settings import Settings
-from pipelines.store import TableStore
+from pipelines.store import TableStore, scan_files
 
 KEPT_S: Final = 60.0
 MOST_NAMED: Final = 1000
@@ -125,7 +125,7 @@ def _sources(store: TableStore) -> list[dict[str, Any]]:
     if not files:
         return []
     try:
-        rows = pl.scan_parquet(files[-1])
+        rows = scan_files(files[-1:])
         last = rows.filter(pl.col("hour") == pl.col("hour").max())
         found = last.group_by("source", "entity_kind").agg(
             hour=pl.col("hour").max(),

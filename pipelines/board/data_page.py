@@ -19,7 +19,7 @@ from pipelines.board.words import ago
 from pipelines.report_words import percent, plain
 from pipelines.serving.score_reader import ticks
 from pipelines.serving.scorer_status import read_status
-from pipelines.store import TableStore
+from pipelines.store import TableStore, scan_files
 
 MOST_SILENT: Final = 200
 MOST_TICKS: Final = 48
@@ -101,7 +101,7 @@ def silent_since(store: TableStore) -> list[dict[str, Any]]:
     if not files:
         return []
     keys = ["source", "entity_kind", "entity_id"]
-    rows = pl.scan_parquet(files)
+    rows = scan_files(files)
     newest = rows.select(pl.col("hour").max()).collect().item()
     has_come = pl.col("n_received") > 0
     seen = rows.group_by(keys).agg(

@@ -13,7 +13,7 @@ from features.contracts import UTC_TIME
 from features.tables import GPU_SCORES, NODE_SCORES
 from pipelines.board.desk import Desk
 from pipelines.serving.score_reader import MOST, EntityKind, latest_tick, score_history, ticks
-from pipelines.store import Span
+from pipelines.store import Span, scan_files
 
 _EMPTY: Final = pl.DataFrame(schema={"as_of": UTC_TIME, "score": pl.Float64})
 
@@ -68,5 +68,5 @@ def _stored(
     if not files:
         return _EMPTY
     is_ours = (pl.col("entity_id") == entity_id) & (pl.col("horizon_h") == horizon_h)
-    rows = pl.scan_parquet(files).filter(is_ours).select("as_of", "score").collect()
+    rows = scan_files(files).filter(is_ours).select("as_of", "score").collect()
     return rows.sort("as_of").unique("as_of", keep="last", maintain_order=True).cast(_EMPTY.schema)

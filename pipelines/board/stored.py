@@ -23,7 +23,7 @@ from features.tables import (
     CORE_NODE_STATES,
 )
 from features.telemetry_metrics import METRICS
-from pipelines.store import Span, TableStore
+from pipelines.store import Span, TableStore, scan_files
 
 _STEP_OF: Final = {metric.column: metric.resolution for metric in METRICS}
 MOST_EVENTS: Final = 500
@@ -196,4 +196,4 @@ def _overlaps(start: str, end: str, span: Span) -> pl.Expr:
 
 def _lazy(store: TableStore, contract: TableContract, span: Span | None = None) -> pl.LazyFrame:
     files = store.files(contract, span=span)
-    return pl.scan_parquet(files) if files else contract.empty().lazy()
+    return scan_files(files) if files else contract.empty().lazy()

@@ -4,7 +4,8 @@ How each is built is in `features.core_build` and `features.incidents`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 
 import dagster as dg
 import polars as pl
@@ -12,7 +13,6 @@ import polars as pl
 from features.contracts import TableContract
 from features.core_build import (
     Built,
-    build_core_telemetry,
     build_health_events,
     build_jobs,
     build_node_states,
@@ -28,30 +28,34 @@ from features.raw_tables import (
     RAW_NODE_STATES,
     RAW_TRAINING_METRICS,
 )
-from features.tables import CORE_INCIDENTS
+from features.tables import CORE_GPU_TELEMETRY, CORE_HEALTH_EVENTS, CORE_INCIDENTS
 from features.training import build_training_metrics
+from pipelines.core_telemetry import make_core_telemetry
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
+from pipelines.defs.table_look import TableLook
 from pipelines.flow import TICK
 from pipelines.ingest import coverage_of, landing_of
 from pipelines.io import GENERATION
+from pipelines.rebuild_guard import check_can_be_built
 from pipelines.resources import Installation
 from pipelines.staleness import BURST
 from pipelines.store import Span, TableStore
 
-KINDS = {"parquet"}
 
+def core_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsDefinition]:
+    """The core assets of one installation.
 
-def core_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
-    """The core assets of one installation."""
+    Args:
+        partitions: How they are cut.
+        look: How they are shown.
+    """
 
-    @dg.asset(
-        key=["core", "gpu_telemetry"],
+    @look.asset(
+        "core/gpu_telemetry",
         deps=[["raw", "gpu_telemetry"]],
         ins={"inventory": dg.AssetIn(["core", "inventory"])},
         partitions_def=partitions.data,
         backfill_policy=ONE_RUN,
-        group_name="core",
-        kinds=KINDS,
         code_version="1",
         description="One row per GPU and sample, deduplicated, with the node it was in.",
     )
@@ -59,22 +63,20 @@ def core_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
         context: dg.AssetExecutionContext,
         installation: Installation,
         inventory: pl.DataFrame,
-    ) -> dg.Output[pl.DataFrame]:
+    ) -> dg.MaterializeResult[None]:
         span = run_span(context)
-        raw = _read(installation, RAW_GPU_TELEMETRY, span)
-        built = build_core_telemetry(raw.frame, inventory)
-        return _output(built, raw, table="core/gpu_telemetry", span=span)
+        _check_whole(installation, CORE_GPU_TELEMETRY, RAW_GPU_TELEMETRY, span)
+        made = make_core_telemetry(installation.settings, inventory, span=span)
+        return dg.MaterializeResult(metadata=asdict(made))
 
-    @dg.asset(
-        key=["core", "health_events"],
+    @look.asset(
+        "core/health_events",
         deps=[
             dg.AssetDep(["raw", "kernel_log"], partition_mapping=partitions.trailing(BURST + TICK))
         ],
         ins={"inventory": dg.AssetIn(["core", "inventory"])},
         partitions_def=partitions.data,
         backfill_policy=ONE_RUN,
-        group_name="core",
-        kinds=KINDS,
         code_version="1",
         description="Xids and other hardware events, repeats within 5 s counted as one.",
     )
@@ -84,15 +86,14 @@ def core_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
         inventory: pl.DataFrame,
     ) -> dg.Output[pl.DataFrame]:
         span = run_span(context)
+        _check_whole(installation, CORE_HEALTH_EVENTS, RAW_KERNEL_LOG, span, reach=BURST)
         raw = _read(installation, RAW_KERNEL_LOG, Span(span.start - BURST, span.end))
         built = build_health_events(raw.frame, inventory)
         return _output(built, raw, table="core/health_events", span=span)
 
-    @dg.asset(
-        key=["core", "jobs"],
+    @look.asset(
+        "core/jobs",
         deps=[["raw", "job_log"], ["raw", "job_output"]],
-        group_name="core",
-        kinds=KINDS,
         code_version="1",
         description="One row per attempt of a job, with why it ended badly.",
     )
@@ -103,11 +104,9 @@ def core_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
         explained = replace(built, frame=explain_jobs(built.frame, output))
         return _output(explained, raw, table="core/jobs")
 
-    @dg.asset(
-        key=["core", "node_states"],
+    @look.asset(
+        "core/node_states",
         deps=[["raw", "node_states"]],
-        group_name="core",
-        kinds=KINDS,
         code_version="1",
         description="When each node was up, draining or down.",
     )
@@ -115,8 +114,8 @@ def core_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
         raw = _read(installation, RAW_NODE_STATES)
         return _output(build_node_states(raw.frame), raw, table="core/node_states")
 
-    @dg.asset(
-        key=["core", "incidents"],
+    @look.asset(
+        "core/incidents",
         ins={
             "health_events": dg.AssetIn(["core", "health_events"]),
             "states": dg.AssetIn(["core", "node_states"]),
@@ -124,8 +123,6 @@ def core_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
             "inventory": dg.AssetIn(["core", "inventory"]),
             "named": dg.AssetIn(["raw", "incidents"]),
         },
-        group_name="core",
-        kinds=KINDS,
         code_version="1",
         description="Failures, one per entity and repair, with fault type and evidence.",
     )
@@ -143,14 +140,12 @@ def core_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
         counts = frame["fault_type"].value_counts(sort=True)
         return dg.Output(frame, metadata={"fault types": str(dict(counts.iter_rows()))})
 
-    @dg.asset(
-        key=["core", "coverage"],
+    @look.asset(
+        "core/coverage",
         deps=[["raw", "coverage"], ["raw", "gpu_telemetry"], ["raw", "kernel_log"]],
         ins={"inventory": dg.AssetIn(["core", "inventory"])},
         partitions_def=partitions.daily,
         backfill_policy=ONE_RUN,
-        group_name="core",
-        kinds=KINDS,
         code_version="1",
         description="Per source, entity and hour: what was expected and what came.",
     )
@@ -160,11 +155,9 @@ def core_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
         span = run_span(context)
         return coverage_of(installation.settings, inventory, span)
 
-    @dg.asset(
-        key=["core", "training_metrics"],
+    @look.asset(
+        "core/training_metrics",
         deps=[["raw", "training_metrics"]],
-        group_name="core",
-        kinds=KINDS,
         code_version="1",
         description="What training jobs reported of each step, the latest word on it.",
     )
@@ -190,6 +183,19 @@ class _Landed:
     frame: pl.DataFrame
     generation: int
     store: TableStore
+
+
+def _check_whole(
+    installation: Installation,
+    core: TableContract,
+    raw: TableContract,
+    span: Span,
+    *,
+    reach: timedelta = timedelta(0),
+) -> None:
+    """Refuses to empty hours by building them from what retention has left of their rows."""
+    landing = landing_of(installation.settings)
+    check_can_be_built(landing, installation.store, core, raw=raw, span=span, reach=reach)
 
 
 def _read(installation: Installation, table: TableContract, span: Span | None = None) -> _Landed:

@@ -13,21 +13,28 @@ from features.core_tables import CoreTables
 from features.tables import CORE_HEALTH_EVENTS
 from features.telemetry_features import telemetry_reach
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
+from pipelines.defs.table_look import TableLook
 from pipelines.feature_set import telemetry_spec
 from pipelines.flow import gpu_matrix_of, labels_of
 from pipelines.resources import Installation
 from pipelines.settings import Settings
 
-KINDS = {"parquet"}
 
+def feature_assets(
+    partitions: Partitions, settings: Settings, look: TableLook
+) -> Sequence[dg.AssetsDefinition]:
+    """The feature and label assets of one installation.
 
-def feature_assets(partitions: Partitions, settings: Settings) -> Sequence[dg.AssetsDefinition]:
-    """The feature and label assets of one installation."""
+    Args:
+        partitions: How they are cut.
+        settings: How far features look back.
+        look: How they are shown.
+    """
     telemetry = partitions.trailing(telemetry_reach(telemetry_spec(settings)))
     history = partitions.trailing(timedelta(days=30))
 
-    @dg.asset(
-        key=["features", "gpu_matrix"],
+    @look.asset(
+        "features/gpu_matrix",
         deps=[dg.AssetDep(["core", "gpu_telemetry"], partition_mapping=telemetry)],
         ins={
             "health_events": dg.AssetIn(["core", "health_events"], partition_mapping=history),
@@ -38,8 +45,6 @@ def feature_assets(partitions: Partitions, settings: Settings) -> Sequence[dg.As
         },
         partitions_def=partitions.data,
         backfill_policy=ONE_RUN,
-        group_name="features",
-        kinds=KINDS,
         code_version="1",
         description="One row per GPU and hour; nothing at or after as_of enters it.",
     )
@@ -54,8 +59,8 @@ def feature_assets(partitions: Partitions, settings: Settings) -> Sequence[dg.As
             span=span,
         )
 
-    @dg.asset(
-        key=["features", "labels"],
+    @look.asset(
+        "features/labels",
         ins={
             "incidents": dg.AssetIn(["core", "incidents"]),
             "inventory": dg.AssetIn(["core", "inventory"]),
@@ -64,8 +69,6 @@ def feature_assets(partitions: Partitions, settings: Settings) -> Sequence[dg.As
         },
         partitions_def=partitions.daily,
         backfill_policy=ONE_RUN,
-        group_name="features",
-        kinds=KINDS,
         code_version="1",
         description="Outcome per GPU and node, hour and horizon; null where it is unknown.",
     )

@@ -11,6 +11,8 @@ import polars as pl
 
 from features.tables import TABLE_BY_KEY
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
+from pipelines.defs.retries import SOURCE_RETRIES, own_mistakes_are_final
+from pipelines.defs.table_look import LANDING_POOL, TableLook
 from pipelines.ingest import (
     ingest,
     keep_outside,
@@ -23,18 +25,25 @@ from pipelines.landing import LANDED_TABLES
 from pipelines.resources import Installation
 from pipelines.store import Span
 
-KINDS = {"parquet"}
 HOURLY: Final = ("raw/gpu_telemetry", "raw/kernel_log")
+STATIC_POOL: Final = "site_records"
 WHOLE: Final = tuple(key for key in LANDED_TABLES if key.startswith("raw/") and key not in HOURLY)
 
 
-def raw_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
-    """The raw assets of one installation."""
+def raw_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsDefinition]:
+    """The raw assets of one installation.
+
+    Args:
+        partitions: How they are cut.
+        look: How they are shown.
+    """
 
     @dg.multi_asset(
-        specs=[_spec(key) for key in HOURLY],
+        specs=[_spec(key, look) for key in HOURLY],
         partitions_def=partitions.data,
         backfill_policy=ONE_RUN,
+        retry_policy=SOURCE_RETRIES,
+        pool=LANDING_POOL,
         description="GPU samples and kernel log lines of the run's hours, as received.",
     )
     def raw_hourly(
@@ -44,7 +53,9 @@ def raw_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
         keep_outside(installation.settings, installation.store)
 
     @dg.multi_asset(
-        specs=[_spec(key) for key in WHOLE],
+        specs=[_spec(key, look) for key in WHOLE],
+        retry_policy=SOURCE_RETRIES,
+        pool=LANDING_POOL,
         description="Jobs, their output and metrics, node states and devices seen, as received.",
     )
     def raw_whole(installation: Installation) -> Iterator[dg.MaterializeResult[None]]:
@@ -52,28 +63,27 @@ def raw_assets(partitions: Partitions) -> Sequence[dg.AssetsDefinition]:
 
     @dg.multi_asset(
         outs={
-            name.replace("/", "_"): dg.AssetOut(key=name.split("/"), kinds=KINDS)
+            name.replace("/", "_"): dg.AssetOut(
+                **look.spec(name), description=TABLE_BY_KEY[name].meaning
+            )
             for name in STATIC_TABLES
         },
         deps=[["raw", "inventory"], ["raw", "node_states"]],
-        group_name="raw",
+        retry_policy=SOURCE_RETRIES,
+        pool=STATIC_POOL,
         description="Stays, places, planned work and incidents, as the site's records have them.",
     )
     def raw_static(installation: Installation) -> Iterator[dg.Output[pl.DataFrame]]:
-        frames = read_static(installation.settings, installation.store, now=installation.now)
+        with own_mistakes_are_final():
+            frames = read_static(installation.settings, installation.store, now=installation.now)
         for name, frame in frames.items():
             yield dg.Output(frame, output_name=name.replace("/", "_"))
 
     return [raw_hourly, raw_whole, raw_static]
 
 
-def _spec(key: str) -> dg.AssetSpec:
-    return dg.AssetSpec(
-        key.split("/"),
-        group_name="raw",
-        kinds=KINDS,
-        description=TABLE_BY_KEY[key].meaning,
-    )
+def _spec(key: str, look: TableLook) -> dg.AssetSpec:
+    return dg.AssetSpec(**look.spec(key), description=TABLE_BY_KEY[key].meaning)
 
 
 def _land(
@@ -81,8 +91,9 @@ def _land(
 ) -> Iterator[dg.MaterializeResult[None]]:
     """Lands what is new, then says what each table holds of the run's time."""
     settings = installation.settings
-    outcomes = ingest(settings, now=installation.now, tables=tables)
-    raise_for_dead(outcomes)
+    with own_mistakes_are_final():
+        outcomes = ingest(settings, now=installation.now, tables=tables)
+        raise_for_dead(outcomes)
     for key in tables:
         rows = landing_of(settings).count(LANDED_TABLES[key], span=span)
         yield dg.MaterializeResult(

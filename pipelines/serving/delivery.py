@@ -21,12 +21,13 @@ from features.tables import NODE_SCORES
 from pipelines.atomic_files import replace_file
 from pipelines.file_lock import alone
 from pipelines.publish import forget_ticks
+from pipelines.secret_source import read_secret
 from pipelines.serving.alert_book import AlertBook, advance, alerts_frame, rewind
 from pipelines.serving.alert_replay import replayed_alerts
 from pipelines.serving.alertmanager import payload, send
 from pipelines.serving.event_webhook import tell
 from pipelines.serving.node_marks import write_marks
-from pipelines.serving.place import history_rule, read_secret, score_engine
+from pipelines.serving.place import history_rule, score_engine
 from pipelines.serving.published import (
     PublishedTick,
     latest_published,

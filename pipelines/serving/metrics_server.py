@@ -1,25 +1,25 @@
 """Serves the metrics over HTTP, on loopback unless told otherwise.
 
-What the metrics are is in `open_metrics`. They name nodes and their risk: an address that others
-can reach needs a network that may see them.
+What the metrics are is in `open_metrics` and `remediation.hook_metrics`. They name nodes and their
+risk: an address that others can reach needs a network that may see them.
 """
 
 import threading
 from collections.abc import Callable
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import start_http_server
+from prometheus_client import CollectorRegistry, start_http_server
 
 from features.errors import SettingsError
-from pipelines.serving.open_metrics import metrics_registry
-from pipelines.settings import Settings
 
 
-def start_metrics(settings: Settings, *, listen: str) -> tuple[WSGIServer, threading.Thread]:
+def start_metrics(
+    registry: CollectorRegistry, *, listen: str
+) -> tuple[WSGIServer, threading.Thread]:
     """Starts serving in a thread.
 
     Args:
-        settings: The installation.
+        registry: The metrics.
         listen: Host and port; port 0 takes a free one.
 
     Raises:
@@ -28,19 +28,18 @@ def start_metrics(settings: Settings, *, listen: str) -> tuple[WSGIServer, threa
     host, _, port = listen.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise SettingsError(f"--listen: expected HOST:PORT, such as 127.0.0.1:9184, got {listen!r}")
-    registry = metrics_registry(settings)
     return start_http_server(int(port), addr=host.strip("[]"), registry=registry)
 
 
-def serve_metrics(settings: Settings, *, listen: str, say: Callable[[str], None]) -> None:
+def serve_metrics(registry: CollectorRegistry, *, listen: str, say: Callable[[str], None]) -> None:
     """Serves until the process is told to stop.
 
     Args:
-        settings: The installation.
+        registry: The metrics.
         listen: Host and port.
         say: Told where.
     """
-    server, thread = start_metrics(settings, listen=listen)
+    server, thread = start_metrics(registry, listen=listen)
     say(f"metrics at http://{listen}/metrics")
     try:
         thread.join()

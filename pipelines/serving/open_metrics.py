@@ -22,6 +22,7 @@ from pipelines.serving.delivery import read_book
 from pipelines.serving.published import PublishedTick, latest_published
 from pipelines.serving.scorer import unknown_by_cause
 from pipelines.serving.scorer_status import ScorerStatus, read_status
+from pipelines.serving.site_metrics import SiteMetrics
 from pipelines.settings import Settings
 from pipelines.store import TableStore
 
@@ -42,6 +43,7 @@ class ScoreMetrics:
         self._settings = settings
         self._now = now
         self._of_scores: tuple[str, list[Metric]] = ("", [])
+        self._of_site = SiteMetrics(settings, now=now)
 
     def collect(self) -> Iterator[Metric]:
         """The metrics of this moment."""
@@ -64,6 +66,7 @@ class ScoreMetrics:
         status = read_status(folder)
         if status is not None:
             yield from _scorer(status)
+        yield from self._of_site.collect()
 
     def _tick(self, latest: PublishedTick) -> Iterator[Metric]:
         tick, now = latest.tick, self._now()

@@ -19,7 +19,7 @@ from features.contracts import TableContract
 from features.errors import DataError, SourceError
 from features.tables import GPU_SCORES, NODE_SCORES
 from models.warnings import WarningPolicy
-from pipelines.publish import LATEST, published_ticks, tick_digest
+from pipelines.publish import LATEST, SCHEMA_VERSION, published_ticks, tick_digest
 from pipelines.serving.score_database import Tick
 
 _LOG: Final = logging.getLogger(__name__)
@@ -75,6 +75,11 @@ def read_tick(path: Path, folder: Path) -> PublishedTick:
     """
     try:
         content = json.loads(path.read_bytes())
+        if content["schema"] != SCHEMA_VERSION:
+            raise SourceError(
+                f"{path}: schema {content['schema']!r}, this program reads "
+                f"{SCHEMA_VERSION}. Use the release that published it, or publish with this one."
+            )
         return _tick_of(content, folder)
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror}") from error

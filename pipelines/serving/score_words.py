@@ -58,9 +58,10 @@ def _age(page: Page, now: datetime) -> str:
     if tick is None:
         return _NOTHING
     words = f"Scores of {tick.as_of:%Y-%m-%d %H:%M} UTC"
+    until = f"{tick.expires_at:%Y-%m-%d %H:%M} UTC"
     if now >= tick.expires_at:
-        return f"{words}, EXPIRED {tick.expires_at:%Y-%m-%d %H:%M} UTC: nothing acts on them"
-    return f"{words}, hold until {tick.expires_at:%H:%M} UTC, trained on {tick.trained_on} data"
+        return f"{words}, EXPIRED {until}: nothing acts on them"
+    return f"{words}, hold until {until}, trained on {tick.trained_on} data"
 
 
 def _score(row: dict[str, Any]) -> str:

@@ -39,11 +39,13 @@ class Answer:
         status: HTTP status.
         body: The body.
         retry_after: What it says of trying again; empty: nothing.
+        date: Its own time, as the header says; empty: it says none.
     """
 
     status: int
     body: bytes = b""
     retry_after: str = ""
+    date: str = ""
 
     @property
     def is_fine(self) -> bool:
@@ -135,7 +137,7 @@ def exchange(
         with closing(response):
             content = _content(response, patience)
             asked = str(response.headers.get("Retry-After", ""))
-            return Answer(response.status, content, asked)
+            return Answer(response.status, content, asked, str(response.headers.get("Date", "")))
     except (faults.NewConnectionError, faults.ConnectTimeoutError) as error:
         raise NoAnswerError(_words(error), may_have_acted=False) from None
     except (faults.HTTPError, OSError) as error:

@@ -12,6 +12,7 @@ from dagster_shared.utils.warnings import BetaWarning
 
 from features.tables import CORE_GPU_TELEMETRY, CORE_HEALTH_EVENTS, GPU_MATRIX, TABLE_BY_KEY
 from pipelines.definitions import build_definitions
+from pipelines.defs.raw import WHOLE
 from pipelines.demo import SAMPLES
 from pipelines.store import TableStore
 
@@ -31,6 +32,7 @@ ASSETS = [
     "features/labels",
     "models/candidate",
     "monitoring/drift",
+    "monitoring/housekeeping",
     "monitoring/live_quality",
     "monitoring/quarantine",
     "monitoring/reads",
@@ -69,8 +71,40 @@ def test_the_assets_are_these(tmp_path: Path) -> None:
     graph = definitions(tmp_path, "hour").resolve_asset_graph()
     keys = ["/".join(key.path) for key in graph.get_all_asset_keys()]
     assert sorted(keys) == ASSETS
-    stored = [key for key in keys if not key.startswith("models/")]
-    assert set(stored) <= set(TABLE_BY_KEY)
+    assert set(keys) - {"models/candidate", "monitoring/housekeeping"} <= set(TABLE_BY_KEY)
+
+
+def test_every_asset_says_what_it_is_and_every_table_shows_its_columns(tmp_path: Path) -> None:
+    graph = definitions(tmp_path, "hour").resolve_asset_graph()
+    for node in graph.asset_nodes:
+        key = "/".join(node.key.path)
+        assert node.group_name == key.split("/")[0], key
+        assert node.description, key
+        if key in TABLE_BY_KEY:
+            assert node.kinds == {"parquet"}, key
+            columns = [c.name for c in node.metadata["dagster/column_schema"].columns]
+            assert columns == TABLE_BY_KEY[key].schema.names()
+    fresh = {"/".join(n.key.path) for n in graph.asset_nodes if n.freshness_policy}
+    assert fresh == {"core/gpu_telemetry", "scores/gpu_scores", "scores/node_scores"}
+
+
+def test_every_table_that_is_stored_is_checked(tmp_path: Path) -> None:
+    graph = definitions(tmp_path, "hour").resolve_asset_graph()
+    checked = {"/".join(key.asset_key.path) for key in graph.asset_check_keys}
+    assert set(ASSETS) - checked == {
+        # Kept in the landing, and read whole: what is made of them is checked.
+        *(key for key in WHOLE if key in ASSETS),
+        "models/candidate",
+        "monitoring/housekeeping",
+    }
+
+
+def test_writers_of_a_table_share_a_pool(tmp_path: Path) -> None:
+    graph = definitions(tmp_path, "hour").resolve_asset_graph()
+    pools = {"/".join(n.key.path): n.pools for n in graph.asset_nodes}
+    assert all(pools.values()), [key for key, found in pools.items() if not found]
+    assert pools["models/candidate"] == {"training"}
+    assert pools["raw/gpu_telemetry"] == pools["raw/job_log"] == {"landing"}
 
 
 @pytest.mark.parametrize(("cut", "n"), [("hour", 720), ("day", 30)])

@@ -24,6 +24,7 @@ from models.registry import (
     RegisteredVersion,
     RegistryError,
 )
+from models.registry_place import RegistryPlace
 from models.specs import TrainSpec
 from models.splits import TimeSplit
 from models.version_page import VersionPage
@@ -37,6 +38,10 @@ REFUSED = GateDecision(
 )
 
 
+def place(database: Path) -> RegistryPlace:
+    return RegistryPlace.embedded(database=database, artifacts=database.with_name("artifacts"))
+
+
 @pytest.fixture(scope="session")
 def store(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("registry")
@@ -44,7 +49,7 @@ def store(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def registry(store) -> ModelRegistry:
-    return ModelRegistry(database=store / "models.db", artifacts=store / "artifacts")
+    return ModelRegistry(place(store / "models.db"))
 
 
 def variant(bundle: ModelBundle, *, horizon_h: int, card: str = "a") -> ModelBundle:
@@ -203,8 +208,9 @@ def test_a_fresh_process_loads_the_champion_and_leaves_nothing_behind(
     registry.promote(version, decision=ACCEPTED)
     code = (
         "import sys; from pathlib import Path; from models.registry import ModelRegistry; "
-        f"r = ModelRegistry(database=Path({str(store / 'models.db')!r}), "
-        f"artifacts=Path({str(store / 'artifacts')!r})); "
+        "from models.registry_place import RegistryPlace; "
+        f"r = ModelRegistry(RegistryPlace.embedded(database=Path({str(store / 'models.db')!r}), "
+        f"artifacts=Path({str(store / 'artifacts')!r}))); "
         f"print(r.load(r.version_of({version.name!r}, 'champion')).fingerprint)"
     )
     root = Path(__file__).parents[2]
@@ -333,7 +339,7 @@ def test_a_gate_that_compared_with_an_earlier_champion_must_be_asked_again(
 def test_two_trainers_that_register_the_same_bundle_make_one_version(
     registry, bundle, store
 ) -> None:
-    other = ModelRegistry(database=store / "models.db", artifacts=store / "artifacts")
+    other = ModelRegistry(place(store / "models.db"))
     ours = variant(bundle, horizon_h=127)
     with ThreadPoolExecutor(2) as pool:
         made = list(pool.map(lambda one: one.register(ours), (registry, other)))
@@ -356,7 +362,7 @@ def test_a_version_of_a_release_that_wrote_fewer_facts_is_still_known(
 @pytest.mark.slow
 def test_a_registry_just_opened_can_roll_back(registry, bundle, store) -> None:
     first, _, _ = three(registry, bundle, 129)
-    fresh = ModelRegistry(database=store / "models.db", artifacts=store / "artifacts")
+    fresh = ModelRegistry(place(store / "models.db"))
     assert fresh.rollback(first.name, **WHO).version == first.version
 
 
@@ -375,7 +381,7 @@ def test_a_database_that_cannot_be_read_is_named(store, tmp_path, registry, ask,
     registry.names()  # so that the file is there
     for one in store.glob("mlflow.db*"):
         shutil.copy(one, tmp_path)
-    broken = ModelRegistry(database=tmp_path / "mlflow.db", artifacts=tmp_path / "artifacts")
+    broken = ModelRegistry(place(tmp_path / "mlflow.db"))
     if is_open:
         broken.names()
     (tmp_path / "mlflow.db").write_bytes(b"no database" * 1000)

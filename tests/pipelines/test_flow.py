@@ -37,6 +37,7 @@ from models.warnings import WarningPolicy
 from pipelines import flow, remediate
 from pipelines.defs.features import feature_assets
 from pipelines.defs.partitions import partitions_of
+from pipelines.defs.table_look import look_of
 from pipelines.demo import run_demo
 from pipelines.feature_set import check_feature_set, matrix_spec
 from pipelines.flow import labels_of, publish_latest, train_candidates
@@ -238,7 +239,7 @@ def test_the_matrix_rests_on_as_much_telemetry_as_its_features_reach_back(
     tmp_path: Path, feature_set: str, reach_h: int
 ) -> None:
     where = settings(tmp_path, feature_set=feature_set)
-    matrix, _ = feature_assets(partitions_of(where), where)
+    matrix, _ = feature_assets(partitions_of(where), where, look_of(where))
     mapping = matrix.get_partition_mapping(dg.AssetKey(["core", "gpu_telemetry"]))
     assert isinstance(mapping, dg.TimeWindowPartitionMapping)
     assert mapping.start_offset == 1 - reach_h  # of hours, its own among them

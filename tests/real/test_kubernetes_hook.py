@@ -21,7 +21,7 @@ from tests.real.kubernetes_resources import Selector
 from tests.real.kubernetes_server import Call, Fault, KubernetesServer
 
 KUBECTL = Path(sys.executable).with_name("kubectl")
-ROLES = Path(__file__).parents[2] / "deploy" / "kubernetes"
+ROLES = Path(__file__).parents[2] / "deploy" / "kubernetes" / "hook"
 REASON = Reason(score=0.9, horizon_h=24, fault_type=None, model_version="17", decision_id="a" * 16)
 RULES = DrainRules(settle_s=5, poll_s=0.05)
 

@@ -225,7 +225,7 @@ def test_the_scorers_unit_gives_no_privileges_either_and_shares_no_account_with_
 
 
 def test_shipped_settings_act_on_nothing(tmp_path: Path) -> None:
-    deployment = DEPLOY / "kubernetes" / "hook-deployment.yaml"
+    deployment = DEPLOY / "kubernetes" / "hook" / "hook-deployment.yaml"
     (config,) = [
         one for one in yaml.safe_load_all(deployment.read_text()) if one["kind"] == "ConfigMap"
     ]

@@ -68,7 +68,7 @@ def ask_server(spec: Any, asking: Asking) -> Iterator[SourceResult]:
 def _prometheus(spec: PrometheusInput, asking: Asking) -> Iterator[SourceResult]:
     http = HttpSettings(
         spec.url,
-        auth=_auth(spec.auth, asking.folder),
+        auth=auth_of(spec.auth, asking.folder),
         ca_file=asking.folder / spec.ca_file if spec.ca_file else None,
     )
     settings = PrometheusSettings(
@@ -135,7 +135,13 @@ def _kubernetes(spec: KubernetesInput, asking: Asking) -> Iterator[SourceResult]
         )
 
 
-def _auth(secret: Secret | None, folder: Path) -> Auth | None:
+def auth_of(secret: Secret | None, folder: Path) -> Auth | None:
+    """Where an input's secret is found.
+
+    Args:
+        secret: As the list says.
+        folder: Folder of the list.
+    """
     if secret is None:
         return None
     file = folder / secret.file if secret.file else None

@@ -139,7 +139,7 @@ def test_promtool_finds_nothing_to_say(world: World) -> None:
 def test_they_are_served_on_loopback(world: World) -> None:
     world.tick(0)
     world.now += MINUTE
-    server, thread = start_metrics(world.settings, listen="127.0.0.1:0")
+    server, thread = start_metrics(metrics_registry(world.settings), listen="127.0.0.1:0")
     try:
         with urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=10) as answer:
             assert b"forewarn_scores_coverage_ratio 1.0" in answer.read()

@@ -17,10 +17,10 @@ from models.registry import RegisteredVersion
 from pipelines.feature_set import matrix_spec
 from pipelines.file_lock import held
 from pipelines.publish import published_as_of
-from pipelines.secret_source import SecretSource
+from pipelines.secret_source import SecretSource, read_secret
 from pipelines.serving import score_loop, score_reader
 from pipelines.serving.delivery import read_book
-from pipelines.serving.place import read_secret, score_engine
+from pipelines.serving.place import score_engine
 from pipelines.serving.published import latest_published
 from pipelines.serving.score_loop import StoppedError
 from pipelines.serving.scorer import due_tick

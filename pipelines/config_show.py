@@ -1,0 +1,88 @@
+"""`forewarn config show`: the settings in force, and where each value came from.
+
+Secrets are shown as what they are in the settings: the place where they are found.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from pipelines.environment_values import given_by
+from pipelines.known_keys import Place
+from pipelines.serving_settings import PASSWORD
+from pipelines.settings import Settings, load_settings
+from pipelines.yaml_lines import in_words, read_document
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One value in force.
+
+    Attributes:
+        key: Key path.
+        value: Plain value.
+        origin: `default`, `line N`, or the variable.
+    """
+
+    key: str
+    value: Any
+    origin: str
+
+
+def settings_in_force(path: Path, environment: Mapping[str, str] = os.environ) -> list[Shown]:
+    """Every value of the settings with its origin.
+
+    Args:
+        path: Settings file.
+        environment: Variables of the process.
+
+    Raises:
+        SettingsError: The settings cannot be used.
+    """
+    settings = load_settings(path)
+    document = read_document(path)
+    variables: dict[Place, str] = {
+        one.key: one.variable for one in given_by(environment, Settings).values
+    }
+
+    def origin(place: Place) -> str:
+        ends = [place[:length] for length in range(len(place), 0, -1)]
+        if variable := next((variables[end] for end in ends if end in variables), None):
+            return variable
+        if place in document.lines:
+            return f"line {document.lines[place]}"
+        return "default"
+
+    return [Shown(in_words(place), value, origin(place)) for place, value in _values(settings, ())]
+
+
+def in_lines(found: list[Shown], *, path: Path) -> str:
+    """The values as lines, each with its origin behind it.
+
+    Args:
+        found: The values.
+        path: Settings file.
+    """
+    texts = [f"{one.key}: {json.dumps(one.value, ensure_ascii=False)}" for one in found]
+    width = min(max(map(len, texts)), 60)
+    lines = [f"{text:<{width}}  # {one.origin}" for text, one in zip(texts, found, strict=True)]
+    return "\n".join([f"# {path}", *lines])
+
+
+def _values(section: BaseModel, place: Place) -> Iterator[tuple[Place, Any]]:
+    plain = section.model_dump(mode="json")
+    for name in type(section).model_fields:
+        value, at = getattr(section, name), (*place, name)
+        if isinstance(value, BaseModel):
+            yield from _values(value, at)
+        else:
+            yield at, _without_password(plain[name])
+
+
+def _without_password(value: Any) -> Any:
+    return PASSWORD.sub(r"\1:***@", value) if isinstance(value, str) else value

@@ -1,0 +1,170 @@
+"""Retention of Dagster's own records: runs, events, checks, ticks and logs that are over.
+
+Dagster removes ticks of schedules and sensors by itself, and nothing else. What is kept of our own
+data is in `pipelines.retention`.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import dagster as dg
+import sqlalchemy as sa
+from dagster._core.storage.compute_log_manager import ComputeLogManager
+from dagster._core.storage.dagster_run import FINISHED_STATUSES
+
+# Rows that Dagster offers no way to remove: events without a run (`forewarn score` reports its
+# ticks so), check results, evaluations. The names hold for the release that is pinned.
+from dagster._core.storage.event_log.schema import (
+    AssetCheckExecutionsTable,
+    AssetEventTagsTable,
+    SqlEventLogStorageTable,
+)
+from dagster._core.storage.runs.schema import BulkActionsTable
+from dagster._core.storage.schedules.schema import AssetDaemonAssetEvaluationsTable, JobTickTable
+
+from pipelines.dagster_home import dagster_environment
+from pipelines.retention import Change, Chore
+from pipelines.settings import Settings
+
+_AT_ONCE: Final = 200
+_RUNLESS: Final = ""
+"""Run id of events that were reported without a run."""
+
+
+@dataclass(frozen=True)
+class DagsterArea:
+    """The records of one Dagster instance.
+
+    Attributes:
+        instance: The instance.
+        before: What is older goes.
+        name: What the area is called.
+    """
+
+    instance: dg.DagsterInstance
+    before: datetime
+    name: str = "dagster"
+
+    def at_work(self) -> AbstractContextManager[object]:
+        """Nothing: Dagster's own transactions keep its readers right."""
+        return nullcontext()
+
+    def chores(self) -> list[Chore]:
+        """Finished runs with their events and logs, then rows that belong to no run."""
+        run_ids = list(self._old_runs())
+        found = []
+        if run_ids:
+            what = f"removes those created before {self.before:%Y-%m-%d}, with events and logs"
+            change = Change(table="runs", what=what, n_rows=len(run_ids))
+            found.append(Chore(change, partial(self._delete_runs, run_ids)))
+        for connect, column, more in self._rows():
+            n_rows = self._count(connect, column, more)
+            if n_rows:
+                what = f"removes what is before {self.before:%Y-%m-%d}"
+                change = Change(table=column.table.name, what=what, n_rows=n_rows)
+                found.append(Chore(change, partial(self._delete, connect, column, more)))
+        return found
+
+    def _old_runs(self) -> Iterator[str]:
+        wanted = dg.RunsFilter(
+            statuses=FINISHED_STATUSES, created_before=self.before.astimezone(UTC)
+        )
+        cursor = None
+        while page := self.instance.get_run_ids(wanted, cursor=cursor, limit=_AT_ONCE):
+            yield from page
+            cursor = page[-1]
+
+    def _delete_runs(self, run_ids: Sequence[str]) -> None:
+        logs = self.instance.compute_log_manager
+        for run_id in run_ids:
+            self.instance.delete_run(run_id)
+            _delete_shard(self.instance, run_id)
+            _delete_logs(logs, run_id)
+
+    def _rows(self) -> list[tuple[Any, sa.Column[Any], sa.ColumnElement[bool]]]:
+        """How a store is reached, the column that tells a row's time, and which rows are meant."""
+        events: Any = self.instance.event_log_storage
+        runs: Any = self.instance.run_storage
+        schedules: Any = self.instance.schedule_storage
+        every = sa.true()
+        runless = SqlEventLogStorageTable.c.run_id == _RUNLESS
+        found = [
+            (events.index_connection, SqlEventLogStorageTable.c.timestamp, runless),
+            (events.index_connection, AssetEventTagsTable.c.event_timestamp, every),
+            (events.index_connection, AssetCheckExecutionsTable.c.create_timestamp, every),
+            (runs.connect, BulkActionsTable.c.timestamp, BulkActionsTable.c.status != "REQUESTED"),
+            (schedules.connect, JobTickTable.c.timestamp, JobTickTable.c.status != "STARTED"),
+            (schedules.connect, AssetDaemonAssetEvaluationsTable.c.create_timestamp, every),
+        ]
+        if hasattr(events, "path_for_shard"):  # SQLite keeps a copy of them in a file of their own
+            shard = partial(events.run_connection, _RUNLESS)
+            found.insert(0, (shard, SqlEventLogStorageTable.c.timestamp, runless))
+        return found
+
+    def _count(self, connect: Any, column: sa.Column[Any], more: Any) -> int:
+        query = (
+            sa.select(sa.func.count()).select_from(column.table).where(self._is_old(column), more)
+        )
+        with connect() as connection:
+            return int(connection.execute(query).scalar_one())
+
+    def _delete(self, connect: Any, column: sa.Column[Any], more: Any) -> None:
+        with connect() as connection:
+            connection.execute(sa.delete(column.table).where(self._is_old(column), more))
+
+    def _is_old(self, column: sa.Column[Any]) -> sa.ColumnElement[bool]:
+        # Dagster's times are UTC without a zone.
+        return column < self.before.astimezone(UTC).replace(tzinfo=None)
+
+
+def dagster_area(instance: dg.DagsterInstance, *, now: datetime, days: int) -> DagsterArea:
+    """The records of an instance.
+
+    Args:
+        instance: The instance.
+        now: The present.
+        days: How long they are kept.
+    """
+    return DagsterArea(instance, now - timedelta(days=days))
+
+
+def _delete_shard(instance: dg.DagsterInstance, run_id: str) -> None:
+    """SQLite keeps a file per run, which `delete_run` only empties."""
+    events: Any = instance.event_log_storage
+    if not hasattr(events, "path_for_shard"):
+        return
+    path = Path(events.path_for_shard(run_id))
+    for ending in ("", "-wal", "-shm"):
+        path.with_name(path.name + ending).unlink(missing_ok=True)
+
+
+def _delete_logs(logs: ComputeLogManager[Any], run_id: str) -> None:
+    logs.delete_logs(prefix=[run_id, "compute_logs"])
+    base = getattr(logs, "_base_dir", None)
+    if base is not None:
+        folder = Path(base) / run_id
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+@contextmanager
+def dagster_areas(settings: Settings, *, now: datetime) -> Iterator[list[DagsterArea]]:
+    """The records of the instance that `DAGSTER_HOME` names, or of `forewarn dev`'s; else nothing.
+
+    Args:
+        settings: The installation.
+        now: The present.
+    """
+    home = Path(os.environ.get("DAGSTER_HOME") or settings.data_root / "dagster")
+    if not (home / "dagster.yaml").exists():
+        yield []
+        return
+    os.environ.update(dagster_environment(settings))  # its file names the password's variable
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        yield [dagster_area(instance, now=now, days=settings.retention.dagster_days)]

@@ -1,0 +1,141 @@
+"""Retention of records outside of the tables: score database, model versions, leftover parts.
+
+History and ticks in the score database go with every tick (`score_database.history_days`), and
+published files with every delivery; here goes what these leave.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+
+from models.version_removal import VersionRemover
+from pipelines.object_paths import Place
+from pipelines.registry_storage import registry_place
+from pipelines.retention import Change, Chore
+from pipelines.serving.place import score_engine
+from pipelines.serving.score_database import to_us
+from pipelines.serving.score_schema import ALERTS, LIVE_QUALITY, OUTCOMES, reading, writing
+from pipelines.settings import Settings
+
+_DAY_S = 86_400.0
+
+
+@dataclass(frozen=True)
+class ScoreDatabaseArea:
+    """Alerts, outcomes and live quality in the score database.
+
+    Attributes:
+        settings: The installation.
+        now: The present.
+        name: What the area is called.
+    """
+
+    settings: Settings
+    now: datetime
+    name: str = "score database"
+
+    def at_work(self) -> AbstractContextManager[object]:
+        """Nothing: each removal is a transaction."""
+        return nullcontext()
+
+    def chores(self) -> list[Chore]:
+        """Rows that are over."""
+        days = self.settings.retention.outcomes_days
+        cut = self.settings.data_end(self.now) - timedelta(days=days)
+        engine = score_engine(self.settings)
+        found = []
+        with reading(engine) as connection:
+            if connection is None:
+                return []
+            for column in (ALERTS.c.as_of, OUTCOMES.c.as_of, LIVE_QUALITY.c.week):
+                old = column < to_us(cut)
+                n_rows = connection.execute(
+                    sa.select(sa.func.count()).select_from(column.table).where(old)
+                ).scalar_one()
+                if n_rows:
+                    what = f"removes what is before {cut:%Y-%m-%d}"
+                    change = Change(table=column.table.name, what=what, n_rows=n_rows)
+                    found.append(Chore(change, partial(_delete, engine, column.table, old)))
+        return found
+
+
+@dataclass(frozen=True)
+class ModelsArea:
+    """Versions in the model registry.
+
+    Attributes:
+        settings: The installation.
+        now: The present.
+        name: What the area is called.
+    """
+
+    settings: Settings
+    now: datetime
+    name: str = "models"
+
+    def at_work(self) -> AbstractContextManager[object]:
+        """Nothing: the registry is locked while a version goes."""
+        return nullcontext()
+
+    def chores(self) -> list[Chore]:
+        """Versions that nothing needs; none are looked for where none can be there."""
+        kept = self.settings.retention
+        if not (
+            self.settings.storage.mlflow.url or (self.settings.registry_dir / "mlflow.db").exists()
+        ):
+            return []
+        registry = VersionRemover(registry_place(self.settings))
+        before = self.now - timedelta(days=kept.models_days)
+        what = f"removes it: neither named nor pinned, from before {before:%Y-%m-%d}"
+        return [
+            Chore(Change(table=version.label, what=what), partial(registry.forget, version))
+            for name in registry.names()
+            for version in registry.surplus(name, before=before, keep=kept.models_kept)
+        ]
+
+
+@dataclass(frozen=True)
+class LeftoversArea:
+    """Parts that a scaled-out run left behind when it was killed.
+
+    Attributes:
+        settings: The installation.
+        name: What the area is called.
+    """
+
+    settings: Settings
+    name: str = "leftovers"
+
+    def at_work(self) -> AbstractContextManager[object]:
+        """Nothing: what is young belongs to a run that may be at work, and stays."""
+        return nullcontext()
+
+    def chores(self) -> list[Chore]:
+        """Files of the spool that are over."""
+        old = list(self._old())
+        if not old:
+            return []
+        change = Change(
+            table="spool",
+            what=f"removes what is older than {self.settings.retention.spool_days} days",
+            n_files=len(old),
+            n_bytes=sum(path.stat().st_size for path in old),
+        )
+        return [Chore(change, lambda: [path.unlink(missing_ok=True) for path in old])]
+
+    def _old(self) -> Iterator[Place]:
+        oldest = time.time() - self.settings.retention.spool_days * _DAY_S
+        for path in self.settings.spool_dir.glob("*/*/*/*"):
+            if path.stat().st_mtime < oldest:
+                yield path
+
+
+def _delete(engine: sa.Engine, table: sa.Table, old: sa.ColumnElement[Any]) -> None:
+    with writing(engine) as connection:
+        connection.execute(sa.delete(table).where(old))

@@ -1,0 +1,76 @@
+"""The hourly job makes tables that Dagster can make together, of the hours that it should."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SLURM = Path(__file__).parents[2] / "deploy" / "slurm"
+HOURLY = SLURM / "hourly.sh"
+
+
+def selections() -> list[list[str]]:
+    return [
+        found.split(",") for found in re.findall(r"^make_tables (\S+)", HOURLY.read_text(), re.M)
+    ]
+
+
+@pytest.mark.slow
+def test_each_run_names_all_tables_that_are_made_together(tmp_path: Path) -> None:
+    import dagster as dg
+
+    from tests.end_to_end.test_definitions import definitions
+
+    graph = definitions(tmp_path, "hour").resolve_asset_graph()
+    for names in selections():
+        keys = dg.AssetSelection.assets(*names)
+        together = keys.required_multi_asset_neighbors().resolve(graph)
+        assert {key.to_user_string() for key in together} == set(names)
+
+
+def stubbed(folder: Path, *, fails: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs the job with programs that only note what they were asked."""
+    for name in ("forewarn", "dagster"):
+        script = f'#!/bin/sh\necho "{name} $*"\n[ "{name} $1" != "{fails}" ]\n'
+        (folder / name).write_text(script)
+        (folder / name).chmod(0o755)
+    return subprocess.run(
+        ["/bin/sh", HOURLY],
+        env={
+            "PATH": "/usr/bin:/bin",
+            "FOREWARN_BIN": str(folder),
+            "FOREWARN_NOW": "2026-03-29 01:12:00 UTC",  # Europe/Berlin skips an hour here
+            "TZ": "Europe/Berlin",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_it_makes_the_last_three_full_hours_of_utc_and_then_scores(tmp_path: Path) -> None:
+    done = stubbed(tmp_path)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert lines[:2] == ["forewarn dagster-home", "forewarn ingest"]
+    assert lines[-1] == "forewarn score"
+    (ranged,) = [line for line in lines if "--partition-range" in line]
+    assert ranged.endswith("--partition-range 2026-03-28-22:00...2026-03-29-00:00")
+
+
+def test_an_input_that_fails_keeps_no_score_back_and_tables_that_fail_do(tmp_path: Path) -> None:
+    assert stubbed(tmp_path, fails="forewarn ingest").stdout.endswith("forewarn score\n")
+    failed = stubbed(tmp_path, fails="dagster asset")
+    assert failed.returncode != 0
+    assert "forewarn score" not in failed.stdout
+
+
+def test_scrontab_runs_files_that_are_shipped_and_may_be_run() -> None:
+    text = (SLURM / "scrontab").read_text()
+    named = re.findall(r"^[\d*]+ .*/deploy/slurm/(\S+)$", text, re.MULTILINE)
+    assert named == ["hourly.sh", "daily.sh"]
+    for name in named:
+        assert (SLURM / name).stat().st_mode & 0o111
+        assert subprocess.run(["/bin/sh", "-n", SLURM / name], check=False).returncode == 0
+    assert len(re.findall(r"^#SCRON ", text, re.MULTILINE)) == 2

@@ -1,0 +1,128 @@
+"""Rules of the housekeeping asset, and of retention of Dagster's own records."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from features.tables import CORE_HEALTH_EVENTS
+from pipelines.defs.dagster_history import DagsterArea, dagster_areas
+from pipelines.defs.housekeeping import housekeeping_assets
+from pipelines.defs.table_look import look_of
+from pipelines.resources import Installation
+from pipelines.settings import load_settings
+from pipelines.store import Span, TableStore
+
+T0 = datetime(2026, 1, 5, tzinfo=UTC)
+NOW = T0 + timedelta(days=10)
+SITE = """\
+site: lab
+inputs: inputs.yaml
+data_root: data
+start: 2026-01-05T00:00:00Z
+horizons_h: [24]
+"""
+INPUTS = """\
+site: lab
+time_zone: UTC
+inputs:
+  - {kind: kernel_log, path: 'logs/*.log', may_be_absent: true}
+"""
+
+
+@dg.op
+def nothing() -> None:
+    """Does nothing."""
+
+
+@dg.job
+def idle() -> None:
+    """A run to be recorded."""
+    nothing()
+
+
+@pytest.fixture
+def site_file(tmp_path: Path) -> Path:
+    (tmp_path / "inputs.yaml").write_text(INPUTS)
+    path = tmp_path / "forewarn.yaml"
+    path.write_text(SITE)
+    return path
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    with dg.DagsterInstance.from_config(str(home)) as made:
+        yield made
+
+
+def recorded(instance: dg.DagsterInstance) -> tuple[str, str]:
+    """A run that ended and one at work, each with an event, and an event without a run."""
+    ended = instance.create_run_for_job(idle, status=dg.DagsterRunStatus.SUCCESS)
+    at_work = instance.create_run_for_job(idle, status=dg.DagsterRunStatus.STARTED)
+    for run in (ended, at_work):
+        instance.report_engine_event("said", run, job_name=run.job_name, run_id=run.run_id)
+    key = ["scores", "gpu_scores"]
+    instance.report_runless_asset_event(dg.AssetMaterialization(key, partition="p"))
+    return ended.run_id, at_work.run_id
+
+
+def shards(instance: dg.DagsterInstance) -> set[str]:
+    return {
+        path.stem for path in (Path(instance.root_directory) / "history" / "runs").glob("*-*.db")
+    }
+
+
+def test_old_runs_go_with_all_that_is_of_them_and_those_at_work_stay(
+    instance: dg.DagsterInstance,
+) -> None:
+    ended, at_work = recorded(instance)
+    logs = Path(instance.root_directory) / "storage" / ended / "compute_logs"
+    logs.mkdir(parents=True)
+    (logs / "x.out").write_text("said")
+    later = datetime.now(UTC) + timedelta(hours=1)
+    assert not DagsterArea(instance, later - timedelta(days=1)).chores()
+    area = DagsterArea(instance, later)
+    for chore in area.chores():
+        chore.make()
+    assert instance.get_run_ids() == [at_work]
+    assert shards(instance) == {at_work}
+    assert not logs.parent.exists()
+    assert not instance.fetch_materializations(
+        dg.AssetKey(["scores", "gpu_scores"]), limit=1
+    ).records
+    assert not area.chores()
+
+
+def test_an_installation_without_dagster_has_no_such_records(
+    site_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    with dagster_areas(load_settings(site_file), now=NOW) as areas:
+        assert areas == []
+
+
+def test_the_asset_compacts_and_says_how_much_there_is(
+    site_file: Path, instance: dg.DagsterInstance
+) -> None:
+    settings = load_settings(site_file)
+    store = TableStore(settings.store_root)
+    day = Span(T0, T0 + timedelta(days=1))
+    store.write(CORE_HEALTH_EVENTS, CORE_HEALTH_EVENTS.empty(), span=day)
+    installation = Installation(settings_file=str(site_file), frozen_now=NOW.isoformat())
+    result = dg.materialize(
+        housekeeping_assets(look_of(settings)),
+        instance=instance,
+        resources={"installation": installation},
+    )
+    (made,) = result.asset_materializations_for_node("monitoring__housekeeping")
+    said = {name: value.value for name, value in made.metadata.items()}
+    assert said["changes"] == 1
+    assert said["areas left"] == 0
+    assert said["files"] > 24  # hours' own files go at the next call
+    assert "tables/core" in said["by family"]
+    assert len(store.files(CORE_HEALTH_EVENTS)) == 1
