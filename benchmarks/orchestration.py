@@ -1,8 +1,8 @@
 """Dagster's cost: a month of 512 GPUs made in one run, and what a tick costs more by it.
 
 The month is made by the job `hourly` over 720 partitions, from inputs to scores by prior. A tick is
-an hour of 128 GPUs: as one run with its checks, against the same functions without Dagster; and as
-`forewarn score` reports it, which is two events.
+an hour of 128 GPUs whose inputs have landed: as one run with its checks, against the same functions
+without Dagster; and as `forewarn score` reports it, which is two events.
 
 Run as `python -m benchmarks.orchestration`; needs some 2 GB of disk and ten minutes.
 """
@@ -25,7 +25,7 @@ from typing import Any, Final
 import dagster as dg
 import yaml
 
-from features.tables import CORE_INVENTORY
+from features.tables import CORE_GPU_TELEMETRY, CORE_INVENTORY
 from pipelines.core_telemetry import make_core_telemetry
 from pipelines.definitions import build_definitions
 from pipelines.defs.external import reporter
@@ -143,7 +143,13 @@ def ticks(folder: Path) -> dict[str, float]:
                 by_run.append(run[1])
                 by_hand.append(hand[1])
                 told.append(word[1])
+        samples = TableStore(settings.store_root).read(
+            CORE_GPU_TELEMETRY, span=Span(start, made.as_of)
+        )
+    if samples.is_empty():
+        raise SystemExit("the hours that were measured have no telemetry")
     return {
+        "samples": samples.height,
         "run": statistics.median(by_run),
         "hand": statistics.median(by_hand),
         "report": statistics.median(told),
@@ -183,7 +189,7 @@ def rows() -> list[str]:
     made, tick = found["month"], found["ticks"]
     size = f"{DAYS} days of {8 * NODES} GPUs in one run"
     spent = f"{made['cpu']:.0f} CPU s, {made['wall']:.0f} s (at most 600), {made['gb']:.1f} GB"
-    as_run = f"{tick['run']:.2f} CPU s as a run with its checks"
+    as_run = f"{tick['samples']} samples, {tick['run']:.2f} CPU s as a run with its checks"
     plain = f"{tick['hand']:.2f} s without Dagster; its report alone {tick['report']:.2f} s"
     return [f"{size}: {spent}", f"an hour of 128 GPUs: {as_run}, {plain} (at most 2)"]
 

@@ -268,7 +268,7 @@ def needs_table(measured: Measured, *, is_full: bool = False) -> list[str]:
         lines.append(
             f"| {n_gpus:,} | {_size(needs.disk_day_gb)} | {needs.disk_to_give_gb:,} GB "
             f"| {sum(needs.cpu_share.values()):.1%} | {needs.cores} "
-            f"| {needs.memory_to_give_gb} GB | {needs.network_mbit:.2g} Mbit/s |"
+            f"| {needs.memory_to_give_gb} GB | {_rate(needs.network_mbit)} |"
         )
     return lines
 
@@ -326,6 +326,10 @@ def measure(settings: Settings) -> dict[str, int]:
         name: sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         for name, folder in areas.items()
     }
+
+
+def _rate(mbit: float) -> str:
+    return "under 0.1 Mbit/s" if mbit < 0.1 else f"{mbit:.2g} Mbit/s"
 
 
 def _size(gb: float) -> str:

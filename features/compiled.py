@@ -80,11 +80,11 @@ def _njit() -> Callable[..., Any]:
     """
     # Imported by name: numba publishes no types.
     numba = importlib.import_module("numba")
-    if not numba.config.CACHE_DIR:
-        root = Path(__file__).parent.parent
-        files = sorted(path for room in _ROOMS for path in (root / room).rglob("*.py"))
-        sources = (path.read_bytes() for path in files)
-        digest = sha256(b"".join(one for one in sources if b"features.compiled" in one))
-        numba.config.CACHE_DIR = str(root / "__pycache__" / f"loops-{digest.hexdigest()[:16]}")
+    root = Path(__file__).parent.parent
+    files = sorted(path for room in _ROOMS for path in (root / room).rglob("*.py"))
+    sources = (path.read_bytes() for path in files)
+    digest = sha256(b"".join(one for one in sources if b"features.compiled" in one))
+    kept = Path(numba.config.CACHE_DIR or root / "__pycache__")
+    numba.config.CACHE_DIR = str(kept / f"loops-{digest.hexdigest()[:16]}")
     found: Callable[..., Any] = numba.njit
     return found

@@ -23,7 +23,7 @@ from models.alias_log import (
 from models.bundle import ModelBundle, bundle_from_documents, fingerprint_of
 from models.gate import GateDecision
 from models.registry_place import RegistryPlace
-from models.version_files import database_errors, open_client, read_version, store_version
+from models.version_files import database_errors, is_lost, open_client, read_version, store_version
 from models.version_page import Standing, VersionPage
 
 if TYPE_CHECKING:
@@ -38,6 +38,10 @@ GATE = "the gate"
 
 class RegistryError(ForewarnError):
     """The registry does not hold what was asked for, or may not do what was asked."""
+
+
+class LostError(RegistryError):
+    """A version is known to be gone or damaged; not said where nothing could be found out."""
 
 
 @dataclass(frozen=True)
@@ -231,25 +235,23 @@ class ModelRegistry:
         """The version an alias points at; None when the model or the alias is not there.
 
         Raises:
-            RegistryError: It points at a deleted version, or the database cannot be read.
+            LostError: It points at a deleted version.
+            RegistryError: The database cannot be read.
         """
-        from mlflow.exceptions import MlflowException
-
         with database_errors(self._unreadable):
             if not self._client.search_registered_models(filter_string=f"name = '{name}'"):
                 return None
+            number = self._client.get_registered_model(name).aliases.get(alias)
+            if number is None:
+                return None
             # Listed aliases outlive a deleted version; asking for the version tells.
-            aliases = self._client.get_registered_model(name).aliases
-        if alias not in aliases:
-            return None
-        number = aliases[alias]
-        try:
-            self._client.get_model_version(name, str(number))
-        except MlflowException as error:
-            raise RegistryError(
+            asked = f"name = '{name}' and version_number = {number}"
+            is_there = bool(self._client.search_model_versions(asked))
+        if not is_there:
+            raise LostError(
                 f"model {name}: alias {alias!r} points at version {number}, which was deleted. "
                 f"Promote or roll back to one of: {self._versions_in_words(name)}."
-            ) from error
+            )
         return RegisteredVersion(name, int(number))
 
     def load(self, version: RegisteredVersion) -> ModelBundle:
@@ -266,13 +268,14 @@ class ModelRegistry:
         try:
             documents = read_version(self._client, version.name, version.version, place=self.place)
         except (MlflowException, OSError, UnicodeDecodeError) as error:
-            raise RegistryError(
+            kind = LostError if is_lost(error) else RegistryError
+            raise kind(
                 f"model {version.label}: its files cannot be read from {self.place.artifacts}: "
                 f"{error}. Restore them, or roll back to another version."
             ) from error
         found = fingerprint_of(documents)
         if found != stored.tags.get(FINGERPRINT_TAG):
-            raise RegistryError(
+            raise LostError(
                 f"model {version.label}: its files are not the ones that were registered "
                 f"(fingerprint {found[:12]}, registered "
                 f"{stored.tags.get(FINGERPRINT_TAG, 'none')[:12]}). Roll back to another version."
@@ -325,7 +328,7 @@ class ModelRegistry:
     def _champion_if_there(self, name: str) -> RegisteredVersion | None:
         try:
             return self.version_of(name, CHAMPION)
-        except RegistryError:  # deleted: promoting another is the way out, with none to return to
+        except LostError:  # deleted: promoting another is the way out, with none to return to
             return None
 
     def _begun(
@@ -376,7 +379,7 @@ class ModelRegistry:
         for stored in self._client.search_model_versions(f"name = '{name}'"):
             if stored.tags.get(FINGERPRINT_TAG) == fingerprint:
                 found = RegisteredVersion(name, int(stored.version))
-                with suppress(RegistryError):  # whose files are lost is stored again
+                with suppress(LostError):  # whose files are lost is stored again
                     self.load(found)
                     return found
         return None

@@ -9,6 +9,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -193,7 +194,23 @@ def _artifact_errors(place: RegistryPlace) -> Iterator[None]:
     try:
         yield
     except (Boto3Error, BotoCoreError, ClientError) as error:
-        raise OSError(f"{type(error).__name__}: {error}") from error
+        raise ConnectionError(f"{type(error).__name__}: {error}") from error
+
+
+def is_lost(error: Exception) -> bool:
+    """Whether files that could not be read are gone or damaged, and not merely out of reach.
+
+    Args:
+        error: What `read_version` raised.
+    """
+    from mlflow.exceptions import MlflowException
+    from requests import RequestException
+
+    if isinstance(error, MlflowException):
+        return bool(error.error_code == "RESOURCE_DOES_NOT_EXIST")
+    if isinstance(error, RequestException):
+        return error.response is not None and error.response.status_code == HTTPStatus.NOT_FOUND
+    return not isinstance(error, (ConnectionError, PermissionError, TimeoutError))
 
 
 @contextmanager

@@ -10,7 +10,9 @@ from pathlib import Path
 from pipelines.object_paths import Place
 
 
-def replace_file(path: Place, content: bytes, *, sync: bool = False) -> None:
+def replace_file(
+    path: Place, content: bytes, *, sync: bool = False, is_private: bool = False
+) -> None:
     """Puts `content` at `path` in one step: readers see the old file or the new one.
 
     Args:
@@ -18,6 +20,7 @@ def replace_file(path: Place, content: bytes, *, sync: bool = False) -> None:
         content: The whole file.
         sync: Wait until the disk has it (published scores); a table that a crash of the
             machine takes can be made anew, and waiting costs milliseconds per partition.
+        is_private: Nobody but the owner may read it, at no moment.
     """
     if not isinstance(path, Path):  # an object store puts in one step, and on its disks
         path.write_bytes(content)
@@ -27,6 +30,8 @@ def replace_file(path: Place, content: bytes, *, sync: bool = False) -> None:
     writer = f"{os.getpid()}-{secrets.token_hex(4)}"
     unfinished = path.with_name(f".unfinished-{writer}-{path.name}")
     try:
+        if is_private:
+            unfinished.touch(mode=0o600)
         with unfinished.open("wb") as file:
             file.write(content)
             if sync:

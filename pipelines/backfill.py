@@ -18,12 +18,11 @@ import dagster as dg
 from dagster_shared.utils.warnings import BetaWarning
 
 from features.errors import DataError
+from pipelines.defs.hourly import partition_tags
 from pipelines.settings import Settings, load_settings
 from pipelines.split_cuts import split_of
 from pipelines.store import Span
 
-_RANGE_START: Final = "dagster/asset_partition_range_start"
-_RANGE_END: Final = "dagster/asset_partition_range_end"
 _DAY: Final = timedelta(days=1)
 _HOUR: Final = timedelta(hours=1)
 
@@ -144,13 +143,11 @@ def _range_tags(
         return {}
     start, end = span.start, span.end
     is_daily = step.cut == "days" or settings.data_partition == "day"
-    size, form = (_DAY, "%Y-%m-%d") if is_daily else (_HOUR, "%Y-%m-%d-%H:%M")
+    size = _DAY if is_daily else _HOUR
     if step.cut == "tested" and tested_from is not None:
         start = max(start, tested_from)
-    start, last = _floor(start, size), _floor(end, size) - size
-    if start > last:
-        return None
-    return {_RANGE_START: f"{start:{form}}", _RANGE_END: f"{last:{form}}"}
+    start, end = _floor(start, size), _floor(end, size)
+    return partition_tags(Span(start, end), step=size) if start < end else None
 
 
 def _run(

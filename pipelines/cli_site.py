@@ -4,6 +4,7 @@ No logic: each command's work is in the module it names.
 """
 
 import os
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -79,7 +80,7 @@ def doctor(
         sends_test=send_test,
     )
     typer.echo(found.json() if as_json else found.words())
-    raise typer.Exit(found.exit_code)
+    _end(found.exit_code, is_hung=found.is_hung)
 
 
 def versions(*, settings: SettingsOption = None, hook: HookOption = None) -> None:
@@ -116,8 +117,6 @@ def init(
     site: Annotated[str | None, typer.Option(help="Name of the site; default: its own.")] = None,
 ) -> None:
     """Write the files of a site from its live cluster, and check them; nothing is overwritten."""
-    import shlex
-
     from features.errors import SettingsError
     from pipelines.site_init import Asked, init_site
 
@@ -127,11 +126,31 @@ def init(
         out=out,
         scheduler="slurm" if slurm else "kubernetes" if kubernetes else None,
         prometheus=prometheus,
-        prefix=tuple(shlex.split(via)),
+        prefix=_words(via),
         kubeconfig=kubeconfig,
         context=context,
         site=site,
     )
     made = init_site(asked, now=datetime.now(UTC), say=lambda line: typer.echo(line, err=True))
     typer.echo(made.words())
-    raise typer.Exit(made.exit_code)
+    _end(made.exit_code, is_hung=made.examination.is_hung)
+
+
+def _words(via: str) -> tuple[str, ...]:
+    """The words of `--via`, as a shell takes them."""
+    import shlex
+
+    from features.errors import SettingsError
+
+    try:
+        return tuple(shlex.split(via))
+    except ValueError as error:
+        raise SettingsError(f"--via {via!r}: {error}; write it as in a shell") from error
+
+
+def _end(code: int, *, is_hung: bool) -> None:
+    """Ends the command; a probe that hangs may have threads that Python would wait for."""
+    if is_hung:
+        sys.stdout.flush()
+        os._exit(code)
+    raise typer.Exit(code)

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Final
 
 import polars as pl
+from polars.exceptions import PolarsError
 
 from features.contracts import TableContract
+from features.errors import DataError
 from pipelines.day_content import (
     DayContent,
     filed_hour,
@@ -32,6 +34,7 @@ from pipelines.day_files import (
     hours_in,
     is_day_file,
     leftovers,
+    n_hidden_by,
     valid_names,
 )
 from pipelines.object_paths import Place, files_between, version_word
@@ -99,8 +102,20 @@ def plan_days(
 
 
 def compact_days(store: TableStore, contract: TableContract, plans: Sequence[DayPlan]) -> int:
-    """Makes days one file each; returns how many: a day that somebody writes waits."""
-    return sum(compact_day(store, contract, plan) for plan in plans)
+    """Makes days one file each; returns how many: a day that somebody writes waits.
+
+    Raises:
+        DataError: A file of a day is damaged; the other days were done.
+    """
+    done, damaged = 0, list[DataError]()
+    for plan in plans:
+        try:
+            done += compact_day(store, contract, plan)
+        except DataError as error:
+            damaged.append(error)
+    if damaged:
+        raise DataError("; ".join(map(str, damaged))) from damaged[0]
+    return done
 
 
 def compact_day(store: TableStore, contract: TableContract, plan: DayPlan) -> bool:
@@ -123,7 +138,8 @@ def compact_day(store: TableStore, contract: TableContract, plan: DayPlan) -> bo
         now = {path.name: path for path in _day_paths(folder, plan.day)}
         if valid_names(now) != names or [version_word(now[name]) for name in names] != before:
             return False
-        write_day(folder / day_name(content.generations), content)
+        # On the disk before the files that it stands for go.
+        write_day(folder / day_name(content.generations), content, sync=True)
     return True
 
 
@@ -141,10 +157,10 @@ def disposable(folder: Place, *, grace_s: float = GRACE_S) -> list[Place]:
 
 
 def remove_files(folder: Place, paths: Sequence[Place]) -> None:
-    """Removes files of a table, while nobody writes it."""
+    """Removes files of a table, while nobody writes it; last what hides others."""
     if paths:
         with locked(folder):
-            for path in paths:
+            for path in sorted(paths, key=lambda path: n_hidden_by(path.name)):
                 path.unlink(missing_ok=True)
 
 
@@ -177,7 +193,12 @@ def _every_h(path: Place) -> int:
 def _metadata(path: Place) -> dict[str, str]:
     # Of a file on this machine the footer is enough.
     source = path if isinstance(path, Path) else io.BytesIO(path.read_bytes())
-    return pl.read_parquet_metadata(source)
+    try:
+        return pl.read_parquet_metadata(source)
+    except PolarsError as error:
+        raise DataError(
+            f"{path} cannot be read: {str(error).splitlines()[0]}. Materialise its hours again."
+        ) from error
 
 
 def _age(path: Place) -> float:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import polars as pl
+from polars.exceptions import PolarsError
 
 from features.raw_tables import RAW_COVERAGE, RAW_INVENTORY
 from pipelines.landing import LANDED_TABLES, PART_ROWS
@@ -30,7 +31,7 @@ from pipelines.landing_rows import (
     still_open,
     without_repeated_sights,
 )
-from pipelines.landing_schema import landing_errors, open_journal
+from pipelines.landing_schema import LandingError, landing_errors, open_journal
 from pipelines.table_files import write_table
 
 _READING: Final = "_reading"
@@ -80,7 +81,7 @@ class LandedPart:
         return 0 if self.first is None or self.last is None else (self.last - self.first).days
 
     def is_over(self, cut: datetime) -> bool:
-        """Whether all of its rows were over before a moment."""
+        """Whether its rows were over before a moment, by its name or its times."""
         bucket = bucket_of(self.path)
         if bucket is not None:
             end = bucket_end(bucket)
@@ -118,16 +119,22 @@ class LandingCompactor:
         until: Where the record ends.
         keeps_sights: Whether every sight of a device is kept: a site whose own records cut stays
             needs them.
+        states_days: How long states without an end are kept that a later one ended.
     """
 
-    def __init__(self, root: Path, *, until: datetime, keeps_sights: bool) -> None:
+    def __init__(
+        self, root: Path, *, until: datetime, keeps_sights: bool, states_days: int
+    ) -> None:
         self._root = root
         self._until = until
         self._keeps_sights = keeps_sights
+        self._states_since = until - timedelta(days=states_days)
         self._unneeded: list[str] = []
 
     def parts(self, table: str) -> list[LandedPart]:
-        """The parts of a table."""
+        """The parts of a table; none where nothing has landed yet."""
+        if not (self._root / "journal.sqlite").exists():
+            return []
         with self._journal() as sql:
             rows = sql.execute(
                 "SELECT path, first_us, last_us, has_dead_rows FROM parts "
@@ -135,6 +142,14 @@ class LandingCompactor:
                 (table,),
             ).fetchall()
         return [_part(self._root, *row) for row in rows]
+
+    def over(self, table: str, cut: datetime) -> list[LandedPart]:
+        """The parts of a table of which every row was over before a moment."""
+        return [
+            part
+            for part in self.parts(table)
+            if part.is_over(cut) and (bucket_of(part.path) or self._rows_are_over(table, part, cut))
+        ]
 
     def foldable(self, table: str) -> list[list[LandedPart]]:
         """Groups of parts that are to become fewer."""
@@ -175,15 +190,48 @@ class LandingCompactor:
 
     def live_rows(self, path: str) -> pl.DataFrame:
         """The rows of a part that no reading has superseded, each with its reading."""
-        frame = pl.read_parquet((self._root / "parts" / path).read_bytes())
+        return self.live(path, self.rows(path))
+
+    def rows(self, path: str) -> pl.DataFrame:
+        """All rows of a part, each with its reading."""
+        file = self._root / "parts" / path
+        with _part_errors(file):
+            return pl.read_parquet(file.read_bytes())
+
+    def live(self, path: str, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows of a part without those that a reading has superseded."""
         with self._journal() as sql:
             live = sql.execute("SELECT reading_id FROM part_readings WHERE path = ?", (path,))
-            return frame.filter(pl.col(_READING).is_in([name for (name,) in live]))
+            return rows.filter(pl.col(_READING).is_in([name for (name,) in live]))
+
+    def landed_at(self, path: str) -> datetime | None:
+        """When the latest reading of a part landed."""
+        with self._journal() as sql:
+            found = sql.execute(
+                "SELECT MAX(landed_at) FROM readings JOIN part_readings USING (reading_id) "
+                "WHERE path = ?",
+                (path,),
+            ).fetchone()
+        return datetime.fromisoformat(found[0]) if found[0] else None
 
     def hours_of(self, path: str) -> set[datetime]:
         """The hours that rows of a part are of, by the column `ts`; rows without it are of none."""
-        hours = pl.scan_parquet(self._root / "parts" / path).select(pl.col("ts").dt.truncate("1h"))
-        return set(hours.drop_nulls().unique().collect()["ts"])
+        hours = self._asked(path, pl.col("ts").dt.truncate("1h"))
+        return set(hours["ts"].drop_nulls().unique())
+
+    def _rows_are_over(self, table: str, part: LandedPart, cut: datetime) -> bool:
+        """By the rows: what a table is filed by is not always what says that a row was over."""
+        age = ROW_AGE[table]
+        if age.over == (LANDED_TABLES[table].time_column,):
+            return True
+        is_young = age.when().is_null() | (age.when() >= cut)
+        is_open = pl.lit(value=False) if age.is_open is None else age.is_open
+        return not self._asked(part.path, (is_young | is_open).any().alias("is_young")).item()
+
+    def _asked(self, path: str, what: pl.Expr) -> pl.DataFrame:
+        file = self._root / "parts" / path
+        with _part_errors(file):
+            return pl.scan_parquet(file).select(what).collect()
 
     def _is_loose(self, part: LandedPart, age: RowAge) -> bool:
         if part.has_dead_rows:
@@ -254,7 +302,7 @@ class LandingCompactor:
             is_old = pl.col("ts") < self._until - _SETTLED
             rows = pl.concat([without_repeated_sights(rows.filter(is_old)), rows.filter(~is_old)])
         if bucket == OPEN:
-            rows = still_open(rows, before=self._until - timedelta(days=366))
+            rows = still_open(rows, before=self._states_since)
         return rows
 
     def _settled_readings(self) -> pl.Series:
@@ -294,14 +342,24 @@ class LandingCompactor:
         self._unneeded += [path for path in old if path not in kept]
 
     def _n_rows(self, path: str) -> int:
-        file = self._root / "parts" / path
-        return int(pl.scan_parquet(file).select(pl.len()).collect().item())
+        return int(self._asked(path, pl.len()).item())
 
     @contextmanager
     def _journal(self) -> Iterator[sqlite3.Connection]:
         path = self._root / "journal.sqlite"
         with landing_errors(path), closing(open_journal(path)) as sql:
             yield sql
+
+
+@contextmanager
+def _part_errors(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (PolarsError, OSError) as error:
+        raise LandingError(
+            f"{file} is lost or damaged: {str(error).splitlines()[0]}. Remove it where it is still "
+            f"there, and run forewarn ingest: what it held is read again."
+        ) from error
 
 
 def _part(

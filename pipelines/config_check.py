@@ -169,9 +169,11 @@ class _Checking:
             content = {key: value for key, value in content.items() if key != "site"}
         checked = check_document(document, HookSettings, guide=_REMEDIATION, content=content)
         self.problems += checked.problems
-        if checked.value is None or settings is None:
+        if checked.value is None:
             return
         self.problems += check_secrets(checked, self.environment)
+        if settings is None:
+            return
         try:
             hook = load_hook_settings(path)
         except ForewarnError:

@@ -87,7 +87,9 @@ def check_secrets(checked: Checked[Any], environment: Mapping[str, str]) -> Iter
 def _of_file(checked: Checked[Any], one: Reference, path: Path) -> Iterator[Problem]:
     try:
         mode = path.stat().st_mode
-        is_empty = not path.read_bytes().strip()
+        # What has no end, or is read once, is left to those whom it is for.
+        is_stream = stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+        is_empty = not is_stream and not path.read_bytes().strip()
     except OSError as error:
         yield _problem(
             checked,

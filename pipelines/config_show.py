@@ -14,9 +14,10 @@ from pydantic import BaseModel
 
 from pipelines.environment_values import given_by
 from pipelines.known_keys import Place
-from pipelines.serving_settings import PASSWORD
+from pipelines.serving_settings import without_password
 from pipelines.settings import Settings, load_settings
 from pipelines.yaml_lines import in_words, read_document
+from remediation.plan import plain
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Shown:
     Attributes:
         key: Key path.
         value: Plain value.
-        origin: `default`, `line N`, or the variable.
+        origin: `default`, `line N`, `the file`, or the variable.
     """
 
     key: str
@@ -54,11 +55,14 @@ def settings_in_force(path: Path, environment: Mapping[str, str] = os.environ) -
         ends = [place[:length] for length in range(len(place), 0, -1)]
         if variable := next((variables[end] for end in ends if end in variables), None):
             return variable
-        if place in document.lines:
-            return f"line {document.lines[place]}"
-        return "default"
+        # What an alias or a merge brings has no line of its own, and stands where that is.
+        line = document.line_of(place)
+        return "the file" if line is None else f"line {line}"
 
-    return [Shown(in_words(place), value, origin(place)) for place, value in _values(settings, ())]
+    return [
+        Shown(in_words(place), value, origin(place) if is_given else "default")
+        for place, value, is_given in _values(settings, ())
+    ]
 
 
 def in_lines(found: list[Shown], *, path: Path) -> str:
@@ -71,18 +75,17 @@ def in_lines(found: list[Shown], *, path: Path) -> str:
     texts = [f"{one.key}: {json.dumps(one.value, ensure_ascii=False)}" for one in found]
     width = min(max(map(len, texts)), 60)
     lines = [f"{text:<{width}}  # {one.origin}" for text, one in zip(texts, found, strict=True)]
-    return "\n".join([f"# {path}", *lines])
+    return "\n".join([plain(f"# {path}"), *map(plain, lines)])
 
 
-def _values(section: BaseModel, place: Place) -> Iterator[tuple[Place, Any]]:
+def _values(section: BaseModel, place: Place) -> Iterator[tuple[Place, Any, bool]]:
+    """Places and plain values, and whether each was given."""
     plain = section.model_dump(mode="json")
     for name in type(section).model_fields:
         value, at = getattr(section, name), (*place, name)
         if isinstance(value, BaseModel):
             yield from _values(value, at)
         else:
-            yield at, _without_password(plain[name])
-
-
-def _without_password(value: Any) -> Any:
-    return PASSWORD.sub(r"\1:***@", value) if isinstance(value, str) else value
+            shown = plain[name]
+            is_given = name in section.model_fields_set
+            yield at, without_password(shown) if isinstance(shown, str) else shown, is_given

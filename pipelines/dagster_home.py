@@ -37,6 +37,7 @@ def dagster_yaml(settings: Settings) -> str:
         },
         "run_monitoring": {
             "enabled": True,
+            "poll_interval_seconds": 30,
             "start_timeout_seconds": _START_S,
             "cancel_timeout_seconds": _START_S,
             "max_runtime_seconds": settings.schedule.longest_run_minutes * 60,

@@ -61,15 +61,15 @@ def filed_hour(contract: TableContract) -> pl.Expr:
     return (time - _MICROSECOND if contract.is_end_stamped else time).dt.truncate("1h")
 
 
-def write_day(path: Place, day: DayContent) -> None:
-    """Puts a day in place, in one step."""
+def write_day(path: Place, day: DayContent, *, sync: bool = False) -> None:
+    """Puts a day in place, in one step; `sync` as in `replace_file`."""
     buffer = io.BytesIO()
     metadata = {
         _GENERATIONS: _as_json(day.generations),
         _EVERY_H: str(day.every_h),
     }
     day.frame.write_parquet(buffer, compression="zstd", metadata=metadata)
-    replace_file(path, buffer.getvalue())
+    replace_file(path, buffer.getvalue(), sync=sync)
 
 
 def read_day(path: Place, contract: TableContract) -> DayContent:

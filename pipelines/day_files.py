@@ -93,6 +93,15 @@ def leftovers(names: Sequence[str]) -> list[str]:
     return sorted(name for name in names if name not in valid)
 
 
+def n_hidden_by(name: str) -> int:
+    """For how many hours a file hides others: none for an hour's own, or a whole day's.
+
+    >>> n_hidden_by("2026-01-05-000005.parquet"), n_hidden_by("2026-01-05.parquet")
+    (2, 0)
+    """
+    return _mask(name).bit_count() if is_day_file(name) else 0
+
+
 def day_file_of(hour: datetime, names: Iterable[str]) -> str | None:
     """The day file that stands for an hour; None: no one does."""
     day = f"{hour:%Y-%m-%d}"

@@ -15,12 +15,12 @@ LATE_NEWS: Final = timedelta(days=7)
 """Labels of this many days are made again: an incident's record may come late."""
 
 
-def label_days(settings: Settings, *, now: datetime, made: Collection[datetime]) -> Span | None:
+def label_days(settings: Settings, *, until: datetime, made: Collection[datetime]) -> Span | None:
     """The days to label: those not labelled whose longest horizon is over, and the last of them.
 
     Args:
         settings: Record, lead and horizons.
-        now: The present.
+        until: Until when hours are made: one that is missing would look like one without failures.
         made: Start of each day that has labels.
 
     Returns:
@@ -28,23 +28,24 @@ def label_days(settings: Settings, *, now: datetime, made: Collection[datetime])
     """
     longest = settings.lead + timedelta(hours=max(settings.horizons_h))
     # The last as_of of a day is its end.
-    until = _floor(settings.data_end(now) - longest)
-    return _stretch(settings, until=until, made=made, again=LATE_NEWS)
+    end = _floor(settings.data_end(until) - longest)
+    return _stretch(settings, until=end, made=made, again=LATE_NEWS)
 
 
-def coverage_days(settings: Settings, *, now: datetime, made: Collection[datetime]) -> Span | None:
+def coverage_days(
+    settings: Settings, *, until: datetime, made: Collection[datetime]
+) -> Span | None:
     """The days to count: those not counted that are over, and the last again for late data.
 
     Args:
         settings: The record.
-        now: The present.
+        until: As in `label_days`.
         made: Start of each day that is counted.
 
     Returns:
         One stretch of days; None: there is none yet.
     """
-    settled = now - timedelta(minutes=settings.serving.settle_minutes)
-    return _stretch(settings, until=_floor(settings.data_end(settled)), made=made, again=DAY)
+    return _stretch(settings, until=_floor(settings.data_end(until)), made=made, again=DAY)
 
 
 def can_train(settings: Settings, *, until: datetime | None) -> str | None:

@@ -59,8 +59,9 @@ def serve(
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     environment = _environment(settings, settings_file, has_schedules=has_schedules)
-    servers = [_start(command, environment) for command in _commands(settings)]
+    servers: list[subprocess.Popen[bytes]] = []
     try:
+        servers += (_start(command, environment | own) for command, own in _commands(settings))
         for name, port, path in places:
             _wait_until_ready(name, port, path, servers=servers)
             say(f"{name:<8} http://{HOST}:{port}  ({time.monotonic() - began:.0f} s)")
@@ -98,7 +99,8 @@ def _environment(settings: Settings, settings_file: Path, *, has_schedules: bool
     }
 
 
-def _commands(settings: Settings) -> list[list[str]]:
+def _commands(settings: Settings) -> list[tuple[list[str], dict[str, str]]]:
+    """Each server's command, and what it alone needs in its environment, secrets among it."""
     registry = registry_place(settings)
     dagster = [
         *(sys.executable, "-m", "dagster", "dev", "-m", "pipelines.definitions"),
@@ -114,9 +116,10 @@ def _commands(settings: Settings) -> list[list[str]]:
     entry = "from pipelines.cli import main; main()"
     board = [sys.executable, "-c", entry, "board", "--listen", f"{HOST}:{BOARD_PORT}"]
     if registry.database is None:  # a server of its own has pages of its own
-        return [dagster, board]
+        return [(dagster, {}), (board, {})]
     registry.folder.mkdir(parents=True, exist_ok=True)
-    return [dagster, mlflow, board]
+    # Keys of the bucket of artifacts: without them no page of MLflow shows a file.
+    return [(dagster, {}), (mlflow, dict(registry.environment)), (board, {})]
 
 
 def _start(command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -148,12 +151,16 @@ def _answers(port: int, path: str) -> bool:
 
 
 def _stop(servers: list[subprocess.Popen[bytes]]) -> None:
+    # A second Ctrl-C would leave servers that hold their ports and that no key reaches.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for server in servers:
         if server.poll() is None:
             os.killpg(server.pid, signal.SIGTERM)
+    until = time.monotonic() + _STOP_SECONDS
     for server in servers:
         try:
-            server.wait(_STOP_SECONDS)
+            server.wait(max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
             os.killpg(server.pid, signal.SIGKILL)
             server.wait()

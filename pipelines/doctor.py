@@ -39,6 +39,11 @@ class Examination:
         """1: something cannot work; else 0."""
         return 1 if any(one.finding.state == "FAIL" for one in self.looked) else 0
 
+    @property
+    def is_hung(self) -> bool:
+        """Whether a probe was given up, and may still be at work."""
+        return any(one.is_hung for one in self.looked)
+
     def words(self) -> str:
         """A line for each probe: how it stands, what it is, what was found, what to do."""
         width = min(max((len(one.name) for one in self.looked), default=0), _WIDEST)

@@ -5,11 +5,9 @@ The hook's own view of what it holds is `forewarn remediate status`.
 
 import getpass
 import os
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 
 from pipelines.doctor_kubernetes import ACTS, OBSERVES, missing_rights
@@ -29,7 +27,7 @@ from remediation.hook_settings import (
 from remediation.inbox_site import load_key
 from remediation.ledger import LedgerError
 from remediation.ledger_head import HeadFile
-from remediation.ledger_sqlite import VERSION
+from remediation.ledger_sqlite import VERSION, stored_version
 from remediation.program_loop import RoundNote
 from remediation.program_parts import CoreTables, open_bare_ledger, open_ports, open_scores
 from remediation.score_source import LATEST
@@ -106,8 +104,12 @@ def probe_ledger(hook: HookSettings, *, now: datetime) -> Finding:
     if hook.ledger.postgres_variable is not None:
         theirs, is_there = _on_postgres(os.environ.get(hook.ledger.postgres_variable, ""))
         clock = None if theirs is None else beside(theirs, now)
-    elif is_there:
-        _look_at_version(hook.ledger_file)
+    elif is_there and (found_version := stored_version(hook.ledger_file)) != VERSION:
+        # Opening it would bring it forward, under a hook of the other release.
+        raise LedgerError(
+            f"ledger {hook.ledger_file}: version {found_version}, this release has {VERSION}. See "
+            f"docs/upgrade.md."
+        )
     if not is_there:
         return joined("it is not there yet; the hook's first round makes it", clock)
     with open_bare_ledger(hook) as ledger:
@@ -181,10 +183,14 @@ def _by_ourselves(runner: CommandRunner) -> Finding:
 
 def probe_kill_switch(hook: HookSettings) -> Finding:
     """Whether action is stopped, and can be stopped."""
-    said = stopped_by(hook.site)
+    said, folder = stopped_by(hook.site), hook.kill_switch.parent
     if said is not None:
-        return Finding("warn", said, "forewarn remediate kill-switch off, once it may act again.")
-    folder = hook.kill_switch.parent
+        do = "forewarn remediate kill-switch off"
+        if hook.site.is_stopped:
+            do = "Take is_stopped out of the site's settings"
+        elif not folder.is_dir():
+            do = f"mkdir -p {folder}, which the hook's account can write"
+        return Finding("warn", said, f"{do}, once it may act again.")
     if not os.access(folder, os.W_OK):
         do = f"Let the people on call write {folder}: it stops the hook when all else is down."
         return Finding("warn", f"{hook.kill_switch} cannot be set by {getpass.getuser()}", do)
@@ -220,23 +226,6 @@ def probe_inbox(hook: HookSettings) -> Finding:
     return Finding("ok", f"{hook.inbox.folder}, {len(hook.inbox.keys)} keys")
 
 
-def _look_at_version(file: Path) -> None:
-    """Leaves a ledger of another release alone, for opening it would bring it forward.
-
-    Raises:
-        LedgerError: It is of another version than this release's.
-    """
-    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as opened:
-        try:
-            (found,) = opened.execute("PRAGMA user_version").fetchone()
-        except sqlite3.Error as error:
-            raise LedgerError(f"ledger {file}: {error}") from error
-    if found != VERSION:
-        raise LedgerError(
-            f"ledger {file}: version {found}, this release has {VERSION}. See docs/upgrade.md."
-        )
-
-
 def _on_postgres(conninfo: str) -> tuple[datetime | None, bool]:
     """The server's time, and whether the ledger is there; opening it would make it.
 
@@ -247,6 +236,7 @@ def _on_postgres(conninfo: str) -> tuple[datetime | None, bool]:
         return None, True  # opening it tells that there is no connection string
     from remediation.ledger_postgres import connect, driver, name_of
 
+    name = name_of(conninfo)  # first: the driver's own words may quote a string that it misreads
     try:
         with closing(connect(conninfo)) as connection:
             now, table = connection.execute(
@@ -254,7 +244,5 @@ def _on_postgres(conninfo: str) -> tuple[datetime | None, bool]:
             ).fetchone()
     except driver().Error as error:
         said = " ".join(str(error).split())[:200]
-        raise LedgerError(
-            f"ledger {name_of(conninfo)}: {said}. See that the server runs."
-        ) from error
+        raise LedgerError(f"ledger {name}: {said}. See that the server runs.") from error
     return now, table is not None

@@ -101,11 +101,13 @@ class Looked:
         name: What was looked at.
         finding: What was found.
         took_ms: Milliseconds.
+        is_hung: Whether it was given up, and may still be at work.
     """
 
     name: str
     finding: Finding
     took_ms: int
+    is_hung: bool = False
 
 
 def look_at_all(probes: Sequence[Probe], *, timeout_s: float) -> tuple[Looked, ...]:
@@ -183,11 +185,12 @@ class _Slot:
     def wait(self, *, until: float, timeout_s: float) -> Looked:
         self._thread.join(max(0.0, until - time.monotonic()))
         found, took_s = self._found, self._took_s
+        is_hung = found is None
         if found is None:
             words = f"no answer within {timeout_s:g} s"
             do = "See whether it is up and reachable from here, or allow more with --timeout."
             found, took_s = Finding("FAIL", words, do), timeout_s
-        return Looked(self._probe.name, found, round(took_s * 1000))
+        return Looked(self._probe.name, found, round(took_s * 1000), is_hung)
 
     def _run(self) -> None:
         began = time.monotonic()

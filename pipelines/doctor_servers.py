@@ -72,18 +72,17 @@ def probe_score_database(settings: Settings) -> Finding:
     """Whether it can be reached and read, and what its clock says."""
     engine = score_engine(settings)
     file = engine.url.database
-    if engine.dialect.name == "sqlite":
-        if not Path(str(file)).exists():
-            return Finding(
-                "warn", f"{name_of(engine)} is not there yet", "The first tick makes it."
-            )
-        clock = None
-    else:
-        with engine.connect() as connection:
-            theirs = connection.execute(sa.text("SELECT clock_timestamp()")).scalar_one()
-        clock = beside(theirs, datetime.now(UTC))
-    tick = score_reader.latest_tick(engine)
-    engine.dispose()
+    if engine.dialect.name == "sqlite" and not Path(str(file)).exists():
+        return Finding("warn", f"{name_of(engine)} is not there yet", "The first tick makes it.")
+    clock = None
+    try:
+        tick = score_reader.latest_tick(engine)  # first: it says in words why none can be read
+        if engine.dialect.name != "sqlite":
+            with engine.connect() as connection:
+                theirs = connection.execute(sa.text("SELECT clock_timestamp()")).scalar_one()
+            clock = beside(theirs, datetime.now(UTC))
+    finally:
+        engine.dispose()
     newest = "holds no tick yet" if tick is None else f"newest tick {tick.as_of:%Y-%m-%d %H:%M}Z"
     return joined(f"{name_of(engine)}: {newest}", clock)
 
@@ -113,7 +112,8 @@ def probe_alertmanager(chosen: AlertmanagerSettings, *, site: str, sends_test: b
         kind = {"Content-Type": "application/json"}
         look = HttpLook(f"{base}/api/v2/alerts", token, chosen.ca_file, kind)
         sent = look.ask("POST", orjson.dumps([alert])).refusal()
-    words = f"{safe_url(base)} answers" + (f", and took {_TEST_ALERT}" if sends_test else "")
+    is_taken = sends_test and sent is None
+    words = f"{safe_url(base)} answers" + (f", and took {_TEST_ALERT}" if is_taken else "")
     return joined(words, seen.clock(), sent)
 
 
@@ -165,11 +165,15 @@ def probe_own(settings: Settings, listen: str) -> Finding:
     access, address = open_access(settings, listen=listen), parse_address(listen)
     host = "127.0.0.1" if address.host in ("0.0.0.0", "::", "") else address.host  # noqa: S104
     tokens = f"{len(access.tokens)} tokens"
-    with closing(socket.socket()) as tried:
-        tried.settimeout(_CONNECT_S)
-        if tried.connect_ex((host, address.port)) != 0:
-            return Finding("ok", f"{listen} is free, so it is not running; {tokens}")
-    seen = HttpLook(f"http://{host}:{address.port}{_LIVE}").ask()
+    try:
+        socket.create_connection((host, address.port), timeout=_CONNECT_S).close()
+    except socket.gaierror as error:
+        do = f"Correct the name {host}, or this machine's DNS."
+        return Finding("FAIL", f"{listen}: {error.strerror}", do)
+    except OSError:
+        return Finding("ok", f"{listen} is free, so it is not running; {tokens}")
+    named = f"[{host}]" if ":" in host else host
+    seen = HttpLook(f"http://{named}:{address.port}{_LIVE}").ask()
     if seen.answer.is_fine:
         return Finding("ok", f"{listen} answers; {tokens}")
     return Finding(
@@ -219,7 +223,7 @@ def probe_dagster(home: Path) -> Finding:
     """
     from pipelines.defs.daemon_state import last_heartbeats
 
-    found = last_heartbeats(home)
+    found = last_heartbeats(home) if _is_used(home) else {}
     start = "Start `dagster-daemon run`, or `forewarn dev`: nothing runs by schedule without it."
     if not found:
         return Finding("warn", f"{home}: no daemon ever ran", start)
@@ -229,6 +233,15 @@ def probe_dagster(home: Path) -> Finding:
         state: State = "FAIL" if len(late) == len(found) else "warn"
         return Finding(state, f"{home}: no sign of life from {', '.join(late)}", start)
     return Finding("ok", f"{home}: {len(found)} daemons are alive")
+
+
+def _is_used(home: Path) -> bool:
+    """Whether Dagster kept anything: opening a home makes the files of one that was never used."""
+    try:
+        is_elsewhere = "storage:" in (home / "dagster.yaml").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        is_elsewhere = False
+    return is_elsewhere or (home / "history" / "runs.db").exists()
 
 
 def _dagster_home(settings: Settings) -> Path | None:

@@ -5,27 +5,32 @@ Which documents an installation has, and how they must fit together, is in
 """
 
 import re
-import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import date
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from pipelines.known_keys import Place, keys_at, nearest
-from pipelines.serving_settings import PASSWORD
+from pipelines.serving_settings import without_password
 from pipelines.yaml_lines import Document, Mistake, in_words
+from remediation.plan import plain
+from remediation.strict_yaml import is_quotable, shortly
 
 _Model = TypeVar("_Model", bound=BaseModel)
 Level = Literal["error", "warning"]
 
 _INPUT_SHOULD: Final = re.compile(r"^Input should (?:be |have )?")
 _WORD: Final = re.compile(r"'([^']+)'")
-_SHOWN: Final = reprlib.Repr()
-_SHOWN.maxlevel, _SHOWN.maxstring, _SHOWN.maxother = 2, 80, 80
-# What stands under a key that nobody knows may be a secret that was meant for another.
-_NOT_QUOTED: Final = frozenset({"missing", "extra_forbidden"})
+_PLAIN: Final = {
+    "missing": "it must be given",
+    "union_tag_not_found": "it must have a kind",
+    "model_type": "expected a section of keys and values",
+    "model_attributes_type": "expected a section of keys and values",
+    "dict_type": "expected a section of keys and values",
+}
+"""What pydantic says in words of its own trade, in ours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +60,7 @@ class Problem:
         where = self.file if self.line is None else f"{self.file}:{self.line}"
         key = f" {self.key}:" if self.key else ""
         got = f", got {self.got}" if self.got else ""
-        return f"{where}: {self.level}:{key} {self.expected}{got}. {self.do}"
+        return plain(f"{where}: {self.level}:{key} {self.expected}{got}. {self.do}")
 
     def values(self) -> dict[str, Any]:
         """It as plain values."""
@@ -106,17 +111,18 @@ def check_document(
     except ValidationError as error:
         said = _Said(document, model, guide, variables or {})
         # A list whose entries are all wrong is also called too short.
-        wrong = [one for one in error.errors() if one["type"] != "too_short" or not one["input"]]
-        problems += [said.of(one) for one in wrong]
+        found = [one for one in error.errors() if one["type"] != "too_short" or not one["input"]]
+        problems += [said.of(one) for one in found if one["type"] != "invalid_key"]
+        problems += said.of_odd_keys([one for one in found if one["type"] == "invalid_key"])
         return Checked(document, None, tuple(sorted(problems, key=lambda one: one.line or 0)))
     return Checked(document, None if problems else value, tuple(problems))
 
 
 def shown(value: object) -> str:
     """A value, short and without the password of an address."""
-    if isinstance(value, datetime):
+    if isinstance(value, date):
         return value.isoformat()
-    return _SHOWN.repr(PASSWORD.sub(r"\1:***@", value) if isinstance(value, str) else value)
+    return shortly(without_password(value) if isinstance(value, str) else value)
 
 
 @dataclass(frozen=True)
@@ -131,16 +137,30 @@ class _Said:
     def of(self, found: Mapping[str, Any]) -> Problem:
         place: Place = tuple(found["loc"])
         expected, do = self._expected(found, place)
-        is_quoted = found["type"] not in _NOT_QUOTED and not isinstance(found["input"], dict)
         variable = self._variable(place)
         return Problem(
             file="environment" if variable else str(self.document.path),
             line=None if variable else self.document.line_of(place),
             key=variable or in_words(self._written(place)),
             expected=expected,
-            got=shown(found["input"]) if is_quoted else "",
+            got=shown(found["input"]) if is_quotable(found) else "",
             do=do,
         )
+
+    def of_odd_keys(self, found: Sequence[Mapping[str, Any]]) -> list[Problem]:
+        """Keys that are no text, by the words of the file: pydantic names what YAML made of it."""
+        sections = {self._written(tuple(one["loc"]))[:-1] for one in found}
+        return [
+            Problem(
+                file=str(self.document.path),
+                line=self.document.lines[place],
+                key=in_words(place),
+                expected="expected a name as a key, which YAML reads as something else",
+                do=f"{self.guide} has the names; one that is none needs quotes.",
+            )
+            for place in self.document.odd_keys
+            if place[:-1] in sections
+        ]
 
     def _expected(self, found: Mapping[str, Any], place: Place) -> tuple[str, str]:
         kind, message = str(found["type"]), str(found["msg"])
@@ -148,16 +168,14 @@ class _Said:
         if kind == "extra_forbidden":
             known = keys_at(self.model, place[:-1])
             return "no key of this name is known", self._instead(str(place[-1]), known)
-        if kind == "missing":
-            return "it must be given", f"Add it; {self.guide} says what it means."
+        if kind in _PLAIN:
+            return _PLAIN[kind], f"See {self.guide}."
         if kind in ("union_tag_invalid", "literal_error", "enum"):
             known = tuple(_WORD.findall(str(context.get("expected_tags") or context["expected"])))
             wrong = found["input"]
             if isinstance(wrong, dict):
                 wrong = wrong.get("kind", "")
             return f"expected one of {', '.join(known)}", self._instead(str(wrong), known)
-        if kind == "union_tag_not_found":
-            return "it has no kind", f"Give it one; {self.guide} lists them."
         if _INPUT_SHOULD.match(message):
             return f"expected {_INPUT_SHOULD.sub('', message)}", f"See {self.guide}."
         return message.removeprefix("Value error, ").rstrip("."), f"See {self.guide}."
@@ -170,14 +188,20 @@ class _Said:
 
     def _variable(self, place: Place) -> str | None:
         ends = (place[:length] for length in range(len(place), 0, -1))
-        return next((self.variables[end] for end in ends if end in self.variables), None)
+        if found := next((self.variables[end] for end in ends if end in self.variables), None):
+            return found
+        if not place or place in self.document.lines:
+            return None
+        # A section that the file does not have: what is wrong with it was given for keys of it.
+        within = (name for key, name in self.variables.items() if key[: len(place)] == place)
+        return next(within, None)
 
     def _written(self, place: Place) -> Place:
         """The place without what pydantic puts between the keys of the file."""
         at: Place = ()
         for number, step in enumerate(place):
             is_last = number == len(place) - 1
-            if is_last or (*at, step) in self.document.lines:
+            if is_last or (*at, step) in self.document.lines or step in keys_at(self.model, at):
                 at = (*at, step)
         return at
 

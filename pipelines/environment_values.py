@@ -17,6 +17,7 @@ from remediation.strict_yaml import parse_yaml
 
 PREFIX: Final = "FOREWARN__"
 _BETWEEN: Final = "__"
+_BRACKETS: Final = (("[", "]"), ("{", "}"))
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,13 @@ def given_by(environment: Mapping[str, str], model: type[BaseModel]) -> Given:
         model: The settings' model.
     """
     values, mistakes = [], {}
+    known: dict[tuple[str, ...], str] = {}
     for variable in sorted(name for name in environment if name.startswith(PREFIX)):
         steps = tuple(variable.removeprefix(PREFIX).lower().split(_BETWEEN))
+        first = known.setdefault(steps, variable)
+        if first != variable:
+            mistakes[variable] = f"it is given twice, also as {first}; keep one"
+            continue
         if wrong := _unknown(steps, model):
             mistakes[variable] = wrong
             continue
@@ -117,8 +123,12 @@ def _section(annotation: Any) -> type[BaseModel] | None:
 
 
 def _value(text: str) -> Any:
-    """Text stays text, for the key's own type reads it; what cannot be text is YAML."""
+    """Text stays text, for the key's own type reads it; what stands in brackets is YAML.
+
+    >>> _value("[24, 168]"), _value("[::1]:8080")
+    ([24, 168], '[::1]:8080')
+    """
     bare = text.strip()
     if bare in ("null", "~"):
         return None
-    return parse_yaml(bare) if bare.startswith(("[", "{")) else text
+    return parse_yaml(bare) if (bare[:1], bare[-1:]) in _BRACKETS else text

@@ -219,6 +219,7 @@ def train_candidates(
     settings: Settings,
     catalogue: FaultCatalogue,
     maintenance: pl.DataFrame | None = None,
+    show: Callable[[Candidate], None] | None = None,
 ) -> dict[str, str]:
     """Trains, registers and gates one model per horizon.
 
@@ -230,6 +231,7 @@ def train_candidates(
         settings: Split, lead, horizons, budget.
         catalogue: Fault catalogue that typed the incidents.
         maintenance: core/maintenance with our own actions (`planned_work`), for what they hid.
+        show: Called with each candidate that was trained.
 
     Returns:
         One line per model: its version and the gate's word, or why it could not be trained.
@@ -259,6 +261,8 @@ def train_candidates(
             outcome[model_name(plan.task)] = f"not trained, scored by prior: {error}"
             continue
         outcome[made.bundle.name] = _register(registry, made)
+        if show is not None:
+            show(made)
     return outcome
 
 

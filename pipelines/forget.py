@@ -6,8 +6,8 @@ What stays, and why, is in docs/retention.md.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -30,11 +30,26 @@ from pipelines.settings import Settings
 from pipelines.store import TableStore
 
 RECEIPTS: Final = "forgotten_receipts.jsonl"
+_STATES: Final = (RAW_NODE_STATES, CORE_NODE_STATES)
+_JOBS: Final = (RAW_JOB_LOG, CORE_JOBS)
+_ORDER: Final = (
+    (
+        (RAW_JOB_OUTPUT, RAW_TRAINING_METRICS, RAW_NODE_STATES),
+        (CORE_TRAINING_METRICS, CORE_NODE_STATES),
+    ),
+    ((RAW_JOB_LOG,), (CORE_JOBS,)),
+)
+"""Tables as received and as built from them; last the job records, by which the rest is found."""
 _STAYS: Final = (
     "the hook's ledger: an account of actions, with ids of jobs and who approved or stopped them",
     "models: they hold no rows; features: numbers of GPUs",
-    "kernel lines as received, which may hold user ids, until retention.landing_days are over",
-    "paths of files that were read, while the files are there; the site's own files are its own",
+    "kernel lines, which may name processes and user ids, for retention.landing_days",
+    "the first line of each health event, which may do so, for retention.history_days",
+    "words of core/incidents about a job or a state, until the table is built again",
+    "errors that quote a record: in Dagster's log for retention.dagster_days, and on stderr",
+    "what killed processes left, for retention.spool_days",
+    "paths of files that were read, in accounts of reading; names that others gave their jobs",
+    "the site's own files, which are its own",
 )
 
 
@@ -63,22 +78,25 @@ class Traces:
 
     Attributes:
         settings: The installation.
-        person: The person.
+        name: The user's name, or the token that stands for it.
+        person: The person, as known so far.
         now: The present.
         removed: Rows found or removed so far, by place.
     """
 
     settings: Settings
+    name: str
     person: Person
     now: datetime
     removed: dict[str, int] = field(default_factory=dict)
 
     def count(self) -> Receipt:
         """Counts what `remove` would remove."""
-        for part in self._landed():
-            self._note(part.place, part.n_theirs)
-        for table in self._stored():
-            self._note(table.contract.asset_key, table.n_theirs)
+        for received, built in _ORDER:
+            for part in self._landed(received):
+                self._note(part.place, part.n_theirs)
+            for table in self._stored(built):
+                self._note(table.contract.asset_key, table.n_theirs)
         root, store = self.settings.landing_root, TableStore(self.settings.store_root)
         self._note("examples, landing", hide_in_journal(root, self.person.words, is_done=False))
         self._note("examples, tables", hide_in_tables(store, self.person.words, is_done=False))
@@ -99,20 +117,25 @@ class Traces:
         Raises:
             DataError: Another process is ingesting.
         """
-        root, store = self.settings.landing_root, TableStore(self.settings.store_root)
         with landing_of(self.settings).writer():
-            known = forgotten_of(root).with_people(
-                self.person.names, self.person.jobs | self.person.runs, until=self.now
-            )
-            keep_forgotten(root, known)
-            self._note("examples, landing", hide_in_journal(root, self.person.words))
-            self._note("examples, tables", hide_in_tables(store, self.person.words))
+            # Whose jobs are theirs is looked up again: one may have landed meanwhile.
+            person = person_of(self.settings, self.name)
+            return replace(self, person=person, removed={})._remove()  # noqa: SLF001 - our own
+
+    def _remove(self) -> Receipt:
+        root, store = self.settings.landing_root, TableStore(self.settings.store_root)
+        jobs = self.person.jobs | self.person.runs
+        known = forgotten_of(root).with_people(self.person.names, jobs, until=self.now)
+        keep_forgotten(root, known)
+        self._note("examples, landing", hide_in_journal(root, self.person.words))
+        self._note("examples, tables", hide_in_tables(store, self.person.words))
+        for received, built in _ORDER:
             compactor = self._compactor()
-            for part in self._landed():
+            for part in self._landed(received):
                 compactor.rewrite(part.table, part.path, part.left)
                 self._note(part.place, part.n_theirs)
             compactor.remove_unneeded()
-            for table in self._stored():
+            for table in self._stored(built):
                 # What it rests on is as new as before.
                 generation = max(store.generations(table.contract).values(), default=0)
                 store.write(table.contract, table.left, generation=generation)
@@ -120,34 +143,37 @@ class Traces:
         return self._receipt(known.word(min(self.person.names))[:16])
 
     def _compactor(self) -> LandingCompactor:
-        return LandingCompactor(self.settings.landing_root, until=self.now, keeps_sights=True)
+        return LandingCompactor(
+            self.settings.landing_root,
+            until=self.now,
+            keeps_sights=True,
+            states_days=self.settings.retention.history_days,
+        )
 
-    def _landed(self) -> Iterator["_Part"]:
-        """Landed parts with rows about the person, job records last."""
-        person, compactor = self.person, self._compactor()
-        for contract, is_theirs in (
-            (RAW_JOB_OUTPUT, person.is_of_job()),
-            (RAW_TRAINING_METRICS, person.is_of_job()),
-            (RAW_NODE_STATES, person.is_actor()),
-            (RAW_JOB_LOG, person.is_job_record()),
-        ):
+    def _landed(self, contracts: Sequence[TableContract]) -> Iterator["_Part"]:
+        """Landed parts with rows about the person, be they superseded."""
+        compactor = self._compactor()
+        for contract in contracts:
+            is_theirs = self._is_theirs(contract)
             for part in compactor.parts(contract.asset_key):
-                rows = compactor.live_rows(part.path)
+                rows = compactor.rows(part.path)
                 if n_theirs := rows.filter(is_theirs).height:
-                    left = _left(contract, rows, is_theirs)
+                    left = _left(contract, compactor.live(part.path, rows), is_theirs)
                     yield _Part(contract.asset_key, part.path, left, n_theirs)
 
-    def _stored(self) -> Iterator["_Table"]:
-        """Stored tables with rows about the person, job records last."""
-        store, person = TableStore(self.settings.store_root), self.person
-        for contract, is_theirs in (
-            (CORE_TRAINING_METRICS, person.is_of_job()),
-            (CORE_NODE_STATES, person.is_actor()),
-            (CORE_JOBS, person.is_job_record()),
-        ):
+    def _stored(self, contracts: Sequence[TableContract]) -> Iterator["_Table"]:
+        """Stored tables with rows about the person."""
+        store = TableStore(self.settings.store_root)
+        for contract in contracts:
+            is_theirs = self._is_theirs(contract)
             rows = store.read(contract) if store.has(contract) else contract.empty()
             if n_theirs := rows.filter(is_theirs).height:
                 yield _Table(contract, _left(contract, rows, is_theirs), n_theirs)
+
+    def _is_theirs(self, contract: TableContract) -> pl.Expr:
+        if contract in _STATES:
+            return self.person.is_actor()
+        return self.person.is_job_record() if contract in _JOBS else self.person.is_of_job()
 
     def _note(self, place: str, n_rows: int) -> None:
         if n_rows:
@@ -209,7 +235,7 @@ def traces_of(settings: Settings, name: str, *, now: datetime) -> Traces:
     Raises:
         SettingsError: As in `person_of`.
     """
-    return Traces(settings, person_of(settings, name), now)
+    return Traces(settings, name, person_of(settings, name), now)
 
 
 def receipt_in_words(receipt: Receipt) -> str:
@@ -226,6 +252,6 @@ def receipt_in_words(receipt: Receipt) -> str:
 
 def _left(contract: TableContract, rows: pl.DataFrame, is_theirs: pl.Expr) -> pl.DataFrame:
     """Rows without those about a person; of node states, without who set them."""
-    if contract.asset_key in (RAW_NODE_STATES.asset_key, CORE_NODE_STATES.asset_key):
+    if contract in _STATES:
         return without_actor(rows, is_theirs)
     return rows.filter(~is_theirs)

@@ -37,7 +37,6 @@ def hide_in_journal(root: Path, words: Collection[str], *, is_done: bool = True)
         return 0
     found = 0
     with landing_errors(path), closing(open_journal(path)) as sql:
-        sql.execute("PRAGMA secure_delete = ON")  # what was there is overwritten in the file
         sql.execute("BEGIN IMMEDIATE")
         for table, column in _PLACES:
             rows = sql.execute(f"SELECT rowid, {column} FROM {table}").fetchall()  # noqa: S608 - our own words
@@ -47,6 +46,8 @@ def hide_in_journal(root: Path, words: Collection[str], *, is_done: bool = True)
             if is_done:
                 sql.executemany(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", theirs)  # noqa: S608 - our own words
         sql.execute("COMMIT")
+        if is_done:
+            sql.execute("VACUUM")  # what was there, or was removed long ago, is left in free pages
     return found
 
 

@@ -52,7 +52,8 @@ class Person:
     def is_actor(self) -> pl.Expr:
         """Node states that they set, or whose reason names them."""
         words = "|".join(re.escape(name) for name in sorted(self.names))
-        is_named = pl.col("reason").str.contains(rf"(?:^|[^\w.-])(?:{words})(?:$|[^\w.-])")
+        alone = rf"(?:^|[^\w.-])[.-]*(?:{words})[.-]*(?:$|[^\w.-])"  # as `names_in` has it
+        is_named = pl.col("reason").str.contains(alone)
         return _is_among("actor", self.names) | is_named.fill_null(value=False)
 
 
@@ -66,7 +67,7 @@ def person_of(settings: Settings, name: str) -> Person:
     Raises:
         SettingsError: The name is empty, or the list of inputs cannot be used.
     """
-    if not name.strip():
+    if not (name := name.strip()):
         raise SettingsError("forget: a user's name is needed, got an empty one")
     names = {name}
     inputs = load_inputs(settings.inputs)

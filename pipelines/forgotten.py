@@ -33,7 +33,7 @@ _LONGEST_JOB: Final = timedelta(days=30)
 """What a job of a forgotten person still writes after that is not kept either."""
 HIDDEN: Final = "(forgotten)"
 """In the place of an example that named somebody."""
-_WORDS: Final = re.compile(r"[\w.@-]+")
+_WORDS: Final = re.compile(r"[\w.@\\-]+")
 _PARTS: Final = re.compile(r"[^\W_]+")
 _FILED: Final = ("submit", "start", "end", "filed_at")
 
@@ -62,8 +62,9 @@ class Forgotten:
         if not self.users:
             return frame
         if table == RAW_NODE_STATES.asset_key:
-            is_theirs = _is_until("actor", self._users_in(frame, "actor"), "valid_from")
-            return without_actor(frame, is_theirs)
+            is_set = _is_until("actor", self._users_in(frame, "actor"), "valid_from")
+            is_named = _is_until("reason", self._named_in(frame), "valid_from")
+            return without_actor(frame, is_set | is_named)
         if table == RAW_JOB_LOG.asset_key:
             is_users = _is_until("user", self._users_in(frame, "user"), *_FILED)
             is_jobs = _is_until("job_id", self._jobs_in(frame), *_FILED)
@@ -84,10 +85,7 @@ class Forgotten:
         known = {**self.users, **self.jobs}
         is_theirs = pl.Series(
             [
-                any(
-                    self.word(word) in known
-                    for word in {*_WORDS.findall(text), *_PARTS.findall(text)}
-                )
+                any(self.word(word) in known for word in {*names_in(text), *_PARTS.findall(text)})
                 for text in refusals["example"]
             ],
             dtype=pl.Boolean,
@@ -115,9 +113,29 @@ class Forgotten:
         names = frame[column].unique().drop_nulls()
         return {name: at for name in names if (at := self.users.get(self.word(name)))}
 
+    def _named_in(self, frame: pl.DataFrame) -> dict[str, datetime]:
+        """Reasons that name a forgotten person."""
+        found = {}
+        for text in frame["reason"].unique().drop_nulls():
+            known = [at for name in names_in(text) if (at := self.users.get(self.word(name)))]
+            if known:
+                found[text] = max(known)
+        return found
+
     def _jobs_in(self, frame: pl.DataFrame) -> dict[str, datetime]:
         names = frame["job_id"].unique().drop_nulls()
         return {name: at for name in names if (at := self.jobs.get(self.word(whole_job(name))))}
+
+
+def names_in(text: str) -> set[str]:
+    """Words of a text that can be a user's name, with and without domain and punctuation.
+
+    >>> sorted(names_in("told ann-lee."))
+    ['ann-lee', 'ann-lee.', 'told']
+    """
+    words = set(_WORDS.findall(text))
+    words |= {piece for word in words for piece in re.split(r"[@\\]", word)}
+    return (words | {word.strip(".-") for word in words}) - {""}
 
 
 def whole_job(job_id: str) -> str:
@@ -170,9 +188,8 @@ def keep_forgotten(root: Path, forgotten: Forgotten) -> None:
     content: dict[str, Any] = {"key": forgotten.key.hex()}
     for name, words in (("users", forgotten.users), ("jobs", forgotten.jobs)):
         content[name] = {word: at.isoformat() for word, at in sorted(words.items())}
-    path = root / _FILE
-    replace_file(path, json.dumps(content, indent=1).encode(), sync=True)
-    path.chmod(0o600)
+    # Private: with its key, names can be found by trying.
+    replace_file(root / _FILE, json.dumps(content, indent=1).encode(), sync=True, is_private=True)
 
 
 def _is_until(column: str, names: Mapping[str, datetime], *times: str) -> pl.Expr:

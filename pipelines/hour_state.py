@@ -4,6 +4,7 @@ What is to be made of it is decided in `pipelines.hour_plan` and `pipelines.day_
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from features.contracts import TableContract
@@ -18,7 +19,8 @@ from features.tables import (
     GPU_SCORES,
 )
 from pipelines.day_files import hours_in
-from pipelines.hour_plan import Failed, HourState, due_hours, rule_of
+from pipelines.early_hours import read_early, to_make_anew
+from pipelines.hour_plan import Failed, HourState, due_hours, rule_of, set_aside
 from pipelines.ingest import landing_of
 from pipelines.settings import Settings
 from pipelines.staleness import find_stale
@@ -37,17 +39,24 @@ def has_records(settings: Settings) -> bool:
     return all(store.has(table) for table in RECORDS)
 
 
-def stale_hours(settings: Settings) -> list[datetime]:
+def stale_hours(settings: Settings, *, now: datetime) -> list[datetime]:
     """Hours whose core tables rest on less than has landed since, rising.
 
-    Only those that may still be made: of the look-back, and of the newest, as many as one run may
-    take.
+    Only those that may still be made: of the look-back, and of those the newest, as many as one
+    run may take.
+
+    Args:
+        settings: The installation.
+        now: The present.
     """
-    store = TableStore(settings.store_root)
+    due = due_hours(settings, now=now)
+    if not due:
+        return []
+    store, end = TableStore(settings.store_root), due[-1] + rule_of(settings).step
     found = set()
     for one in find_stale(landing_of(settings), store):
         if one.span is not None:
-            found |= {hour.start for hour in one.span.steps(_HOUR)}
+            found |= {hour.start for hour in one.span.steps(_HOUR) if due[0] <= hour.start < end}
     return sorted(found)[-settings.schedule.catch_up_hours :]
 
 
@@ -73,8 +82,7 @@ def hour_state(
         return HourState(due=(), without_core=frozenset(), without_scores=frozenset())
     step = rule_of(settings).step
     span = Span(due[0], due[-1] + step)
-    core = stored_starts(settings, CORE_GPU_TELEMETRY, span, step=step)
-    core &= stored_starts(settings, CORE_HEALTH_EVENTS, span, step=step)
+    core = _core_starts(settings, span, step=step)
     core -= {hour - (hour - due[0]) % step for hour in stale}
     wanted = set(due)
     if settings.schedule.scores:
@@ -83,13 +91,51 @@ def hour_state(
         # Another process scores: features are kept for training, a day at a time once it is over.
         made = stored_starts(settings, GPU_MATRIX, span, step=step)
         wanted = {hour for hour in due if hour + step <= _midnight(now)}
-    return HourState(
+    state = HourState(
         due=due,
         without_core=set(due) - core,
         without_scores=wanted - made,
         failed=failed,
         is_busy=is_busy,
     )
+    anew = to_make_anew(
+        read_early(settings.data_root, step=step),
+        missing=state.without_core,
+        aside=set_aside(state, rule_of(settings)).keys(),
+    )
+    return replace(state, without_scores=state.without_scores | (anew & wanted))
+
+
+def missing_core(settings: Settings, *, now: datetime) -> set[datetime]:
+    """Start of each partition that is due and has no core tables.
+
+    Args:
+        settings: The installation.
+        now: The present.
+    """
+    due, step = due_hours(settings, now=now), rule_of(settings).step
+    if not due:
+        return set()
+    return set(due) - _core_starts(settings, Span(due[0], due[-1] + step), step=step)
+
+
+def whole_until(settings: Settings, *, now: datetime, failed: Sequence[Failed] = ()) -> datetime:
+    """Until when the record is made, but for hours that were set aside or are long past.
+
+    Args:
+        settings: The installation.
+        now: The present.
+        failed: Runs that failed.
+    """
+    state, rule = hour_state(settings, now=now, failed=failed), rule_of(settings)
+    if not state.due:
+        return settings.start
+    return min(state.without_core - set(set_aside(state, rule)), default=state.due[-1] + rule.step)
+
+
+def _core_starts(settings: Settings, span: Span, *, step: timedelta) -> set[datetime]:
+    telemetry = stored_starts(settings, CORE_GPU_TELEMETRY, span, step=step)
+    return telemetry & stored_starts(settings, CORE_HEALTH_EVENTS, span, step=step)
 
 
 def stored_starts(

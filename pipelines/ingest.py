@@ -34,6 +34,7 @@ from pipelines.sources.site.readers import read_inputs, tables_of
 from pipelines.sources.site.reading_names import way_of_reading
 from pipelines.store import Span, TableStore
 
+_DAY: Final = timedelta(days=1)
 _REMEMBERED: Final = timedelta(days=7)
 """How long a source that fell silent about an entity is still expected to speak of it."""
 _FOREVER: Final = datetime(9999, 1, 1, tzinfo=UTC)
@@ -151,17 +152,16 @@ def keep_outside(settings: Settings, store: TableStore) -> None:
     record = Span(settings.start, settings.end or _FOREVER)
     rows = []
     for key in ("raw/gpu_telemetry", "raw/kernel_log"):
-        outside = landing_of(settings).outside(LANDED_TABLES[key], record)
-        is_before = outside["ts"] < record.start
+        before, after = landing_of(settings).outside(LANDED_TABLES[key], record)
         rules = {
-            f"before the start of the record, {settings.start}": outside.filter(is_before),
-            f"at or after the end of the record, {settings.end}": outside.filter(~is_before),
+            f"before the start of the record, {settings.start}": before,
+            f"at or after the end of the record, {settings.end}": after,
         }
         origin = {"table": key, "source": "settings", "origin": str(settings.inputs)}
         rows += [
-            {**origin, "rule": rule, "count": found.height, "example": str(found.row(0))}
-            for rule, found in rules.items()
-            if found.height
+            {**origin, "rule": rule, "count": n_rows, "example": example}
+            for rule, (n_rows, example) in rules.items()
+            if n_rows
         ]
     store.keep_part(QUARANTINE, "outside-record", pl.DataFrame(rows, schema=QUARANTINE.schema))
 
@@ -181,9 +181,13 @@ def coverage_of(settings: Settings, inventory: pl.DataFrame, span: Span) -> pl.D
     before = Span(span.start - _REMEMBERED, span.end)
     stretches = landing.read(RAW_COVERAGE, span=before)
     lines = landing.read(RAW_KERNEL_LOG, span=span).filter(pl.col("node").is_not_null())
+    # Days by themselves: after time off all forty columns of weeks do not fit in memory.
+    samples = (
+        telemetry_records(landing.read(RAW_GPU_TELEMETRY, span=day)) for day in span.steps(_DAY)
+    )
     return build_coverage(
         stretches,
-        telemetry_records(landing.read(RAW_GPU_TELEMETRY, span=span)),
+        pl.concat(samples),
         start=span.start,
         end=min(span.end, settings.data_end(span.end)),
         events=lines.select(

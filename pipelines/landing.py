@@ -7,7 +7,7 @@ is not known here, and how a source is read is in `pipelines.sources`.
 
 import fcntl
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,7 +18,6 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from features.contracts import TableContract
-from features.errors import DataError
 from features.raw_tables import (
     RAW_COVERAGE,
     RAW_GPU_TELEMETRY,
@@ -103,8 +102,8 @@ class Landing:
         """Opens the landing for writing; what was added is committed at the latest at the end.
 
         Raises:
-            DataError: Another process is writing.
-            LandingError: The disk is full, may not be written, or what it holds is damaged.
+            LandingError: Another process is writing; the disk is full, may not be written, or what
+                it holds is damaged.
         """
         with landing_errors(self._root):
             self._root.mkdir(parents=True, exist_ok=True)
@@ -113,7 +112,7 @@ class Landing:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise DataError(
+                raise LandingError(
                     f"{self._root}: another process is ingesting. Let it end, or stop it; what it "
                     f"has committed stays."
                 ) from error
@@ -139,37 +138,47 @@ class Landing:
         Raises:
             LandingError: A part is lost or damaged.
         """
-        for tries_left in reversed(range(_READ_TRIES)):
-            parts = self.journal.parts(contract.asset_key, span)
+        return _joined(contract, self._asked(contract, span, lambda rows: rows))
+
+    def count(self, contract: TableContract, *, span: Span | None = None) -> int:
+        """How many rows the table has in a span, repetitions of overlapping readings included."""
+        counts = self._asked(contract, span, lambda rows: rows.select(pl.len()))
+        return sum(count.item() for count in counts)
+
+    def outside(self, contract: TableContract, record: Span) -> list[tuple[int, str]]:
+        """Number of landed rows before a record and after it, as in `count`, and one of each."""
+        found = []  # of years before the record, which a site may land, no row more is read
+        for edge in (Span(_EVER.start, record.start), Span(record.end, _EVER.end)):
+            heads = self._asked(contract, edge, lambda rows: rows.head(1))
+            first = next((head.drop(_READING).row(0) for head in heads if head.height), "")
+            found.append((self.count(contract, span=edge), str(first)))
+        return found
+
+    def whole_since(self, contract: TableContract) -> datetime | None:
+        """Since when nothing was removed of a table by its age; None: always."""
+        return floors_of(self._root).get(contract.asset_key)
+
+    def _asked(
+        self,
+        contract: TableContract,
+        span: Span | None,
+        what: Callable[[pl.LazyFrame], pl.LazyFrame],
+    ) -> list[pl.DataFrame]:
+        """What is asked of each part of a table."""
+        tries_left = _READ_TRIES
+        while parts := self.journal.parts(contract.asset_key, span):
             try:
-                frames = [self._scan(contract, *part, span=span).collect() for part in parts]
-                break
+                return [what(self._scan(contract, *part, span=span)).collect() for part in parts]
             except (PolarsError, OSError) as error:
                 # A part was replaced between looking and reading; the journal knows the new one.
+                tries_left -= 1
                 if not tries_left:
                     raise LandingError(
                         f"{self._root / 'parts'}: a part is lost or damaged: "
                         f"{str(error).splitlines()[0]}. Remove it where it is still there, and "
                         f"run forewarn ingest: what it held is read again."
                     ) from error
-        return _joined(contract, frames)
-
-    def count(self, contract: TableContract, *, span: Span | None = None) -> int:
-        """How many rows the table has in a span, repetitions of overlapping readings included."""
-        parts = self.journal.parts(contract.asset_key, span)
-        return sum(
-            self._scan(contract, *part, span=span).select(pl.len()).collect().item()
-            for part in parts
-        )
-
-    def outside(self, contract: TableContract, record: Span) -> pl.DataFrame:
-        """Landed rows whose time lies before or after a record."""
-        edges = (Span(_EVER.start, record.start), Span(record.end, _EVER.end))
-        return pl.concat(self.read(contract, span=edge) for edge in edges)
-
-    def whole_since(self, contract: TableContract) -> datetime | None:
-        """Since when nothing was removed of a table by its age; None: always."""
-        return floors_of(self._root).get(contract.asset_key)
+        return []
 
     def _scan(
         self, contract: TableContract, path: str, live: tuple[str, ...], *, span: Span | None
@@ -185,8 +194,7 @@ class Landing:
     def _match_parts(self) -> None:
         """Removes part files that a crash left without a reading, and readings without their part.
 
-        Somebody may have removed a part by hand: what it held is then read again, where it is
-        still to be had.
+        What a part held that somebody removed by hand is read again, where it is still to be had.
         """
         folder = self._root / "parts"
         known, there = self.journal.part_paths(), set()

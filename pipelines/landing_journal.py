@@ -177,6 +177,22 @@ class LandingJournal:
         found = self._rows(query + " ORDER BY path", *values)
         return [(path, self._live_readings(path) if dead else ()) for path, dead in found]
 
+    def newest(self, tables: Sequence[str], *, until: datetime) -> datetime | None:
+        """Latest first or last time of a part, as far as not later than a moment; None: none is.
+
+        Args:
+            tables: Asset keys.
+            until: The moment.
+        """
+        found = self._rows(
+            "SELECT MAX(CASE WHEN last_us <= ? THEN last_us ELSE first_us END) FROM parts "  # noqa: S608 - only marks
+            f"WHERE first_us <= ? AND table_key IN ({', '.join('?' * len(tables))})",
+            _micros(until),
+            _micros(until),
+            *tables,
+        )
+        return _time(found[0][0]) if found and found[0][0] is not None else None
+
     def part_paths(self) -> set[str]:
         """Every part file that belongs to a reading."""
         return {path for (path,) in self._rows("SELECT path FROM parts")}

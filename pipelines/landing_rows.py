@@ -109,15 +109,16 @@ def bucket_end(bucket: str) -> datetime | None:
 
 
 def still_open(rows: pl.DataFrame, *, before: datetime) -> pl.DataFrame:
-    """Open rows without those from before a moment that a later one of their node ended.
+    """Open rows without those that a later one of their node ended before a moment.
 
     Args:
         rows: raw/node_states without an end.
         before: The moment.
     """
-    latest = pl.col("valid_from").max().over("node", "source")
+    earlier = pl.col("valid_from").filter(pl.col("valid_from") < before)
+    held = earlier.max().over("node", "source")
     is_needed = pl.col("valid_from").is_null() | (pl.col("valid_from") >= before)
-    return rows.filter(is_needed | (pl.col("valid_from") == latest))
+    return rows.filter(is_needed | (pl.col("valid_from") == held))
 
 
 _ATTRIBUTES: Final = ("slot", "pci_bus_id", "model")

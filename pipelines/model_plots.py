@@ -3,6 +3,7 @@
 Where they go is decided in `pipelines.model_page`; drawing itself is in `pipelines.report_figure`.
 """
 
+import base64
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -78,6 +79,12 @@ def standalone(plot: Plot, *, width_px: int = _WIDTH_PX) -> str:
     height = round(width_px * float(box[2]) / float(box[1])) if box else width_px
     size = f'<svg width="{width_px}" height="{height}" style="font-family:sans-serif"'
     return svg.replace("<svg", size, 1)
+
+
+def in_markdown(plot: Plot) -> str:
+    """The plot as an image within a line of markdown, for pages that keep no files."""
+    content = base64.b64encode(standalone(plot).encode()).decode()
+    return f"![{plot.caption}](data:image/svg+xml;base64,{content})"
 
 
 def alerts_plot(made: Candidate) -> Plot | None:

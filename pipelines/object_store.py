@@ -19,7 +19,8 @@ from pipelines.storage_settings import ObjectStoreSettings
 CONNECTIONS: Final = 16
 """Requests that are under way at once: latency of a store is ten times that of a disk."""
 _MOST_DELETED: Final = 1000  # keys of one request, by the protocol
-_ABSENT: Final = ("NoSuchKey", "404", "NotFound")
+_ABSENT: Final = "NoSuchKey"
+"""What a store says; a bare 404 is said by whatever else answers at a wrong address."""
 _NO_ENTRY: Final = (
     *("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"),
     *("InvalidToken", "Forbidden", "403"),
@@ -120,8 +121,9 @@ class S3Bucket:
         tries_left = self.how.attempts
         while True:
             tries_left -= 1
-            with self._one_error("read", key):
+            with self._one_error("read", key, is_object=True):
                 answer = self._client.get_object(Bucket=self.name, Key=key)
+                _ = answer["ContentLength"]  # without it, half of an object passes for the whole
                 try:
                     return bytes(answer["Body"].read()), str(answer["ETag"])
                 except (HTTPClientError, IncompleteReadError):
@@ -132,13 +134,14 @@ class S3Bucket:
     def put(self, key: str, content: bytes) -> None:
         """As in `Bucket`."""
         with self._one_error("write", key):
-            self._client.put_object(Bucket=self.name, Key=key, Body=content)
+            _ = self._client.put_object(Bucket=self.name, Key=key, Body=content)["ETag"]
 
     def copy(self, key: str, to: str) -> None:
         """As in `Bucket`."""
-        with self._one_error("copy", key):
+        with self._one_error("copy", key, is_object=True):
             source = {"Bucket": self.name, "Key": key}
-            self._client.copy_object(Bucket=self.name, Key=to, CopySource=source)
+            answer = self._client.copy_object(Bucket=self.name, Key=to, CopySource=source)
+            _ = answer["CopyObjectResult"]["ETag"]
 
     def delete(self, keys: list[str]) -> None:
         """As in `Bucket`.
@@ -150,13 +153,16 @@ class S3Bucket:
             some = keys[first : first + _MOST_DELETED]
             with self._one_error("remove", some[0]):
                 answer = self._client.delete_objects(
-                    Bucket=self.name,
-                    Delete={"Objects": [{"Key": key} for key in some], "Quiet": True},
+                    Bucket=self.name, Delete={"Objects": [{"Key": key} for key in some]}
                 )
-            if failed := [one for one in answer.get("Errors", ()) if one["Code"] not in _ABSENT]:
-                raise self._error(
-                    "remove", failed[0]["Key"], f"{failed[0]['Code']}, with {len(failed)} objects"
-                )
+                # Each is named: an answer that names none has removed none.
+                left = dict.fromkeys(some, "not in the answer")
+                left |= {one["Key"]: one["Code"] for one in answer.get("Errors", ())}
+                for one in answer.get("Deleted", ()):
+                    left.pop(one["Key"], None)
+            if failed := [key for key, code in left.items() if code != _ABSENT]:
+                cause = f"{left[failed[0]]}, with {len(failed)} objects"
+                raise self._error("remove", failed[0], cause)
 
     def look(self, key: str) -> Listed | None:
         """As in `Bucket`."""
@@ -177,15 +183,16 @@ class S3Bucket:
         while True:
             with self._one_error("list", prefix):
                 page = self._client.list_objects_v2(**asked)
-            found: list[tuple[str, Listed | str]] = [
-                (one["Key"], Listed(one["Key"], one["Size"], one["LastModified"], one["ETag"]))
-                for one in page.get("Contents", ())
-            ]
-            found += [(one["Prefix"], one["Prefix"]) for one in page.get("CommonPrefixes", ())]
+                found: list[tuple[str, Listed | str]] = [
+                    (one["Key"], Listed(one["Key"], one["Size"], one["LastModified"], one["ETag"]))
+                    for one in page.get("Contents", ())
+                ]
+                found += [(one["Prefix"], one["Prefix"]) for one in page.get("CommonPrefixes", ())]
+                if has_more := page["IsTruncated"]:
+                    asked["ContinuationToken"] = page["NextContinuationToken"]
             yield from (one for _, one in sorted(found, key=lambda pair: pair[0]))
-            if not page.get("IsTruncated"):
+            if not has_more:
                 return
-            asked["ContinuationToken"] = page["NextContinuationToken"]
 
     @property
     def _client(self) -> Any:  # boto3 makes its classes at run time
@@ -193,19 +200,33 @@ class S3Bucket:
             return _client(self.how)
 
     @contextmanager
-    def _one_error(self, verb: str, key: str) -> Iterator[None]:
+    def _one_error(self, verb: str, key: str, *, is_object: bool = False) -> Iterator[None]:
+        """Has all that goes wrong in a request told as one error.
+
+        Args:
+            verb: What is done.
+            key: To what.
+            is_object: An object is asked for by its name: it may not be there.
+        """
         from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.parsers import ResponseParserError
         from urllib3.exceptions import HTTPError
 
         try:
             yield
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
-            if code in _ABSENT:
+            if is_object and code == _ABSENT:
                 raise FileNotFoundError(2, "no such object", f"{self.url}/{key}") from error
             if code in _NO_ENTRY:
                 _client.cache_clear()  # keys may have been replaced: they are read again
-            raise self._error(verb, key, _ADVICE.get(code, str(error))) from error
+            advice = f"{code}: {_ADVICE[code]}" if code in _ADVICE else str(error)
+            raise self._error(verb, key, advice) from error
+        except (KeyError, ResponseParserError) as error:
+            cause = f"what answers is no S3 server, or not whole: {type(error).__name__} {error}"
+            raise self._error(verb, key, cause.split("\n", 1)[0]) from error
+        except RecursionError as error:  # the SDK asks where to go, and is sent on again
+            raise self._error(verb, key, _REDIRECTED) from error
         except (BotoCoreError, HTTPError, OSError) as error:
             raise self._error(verb, key, f"{type(error).__name__}: {error}") from error
 
@@ -219,12 +240,18 @@ class S3Bucket:
 
 _ADVICE: Final = {
     "NoSuchBucket": "there is no such bucket; make it, or correct storage in the settings",
+    "404": "nothing is known at this address; the endpoint may be another server's",
+    "RequestTimeTooSkewed": "the clocks of this machine and of the store differ; set them by NTP",
     **dict.fromkeys(
         _NO_ENTRY,
         "it refuses these keys; they need s3:GetObject, s3:PutObject, s3:DeleteObject and "
         "s3:ListBucket on the bucket and prefix",
     ),
+    **dict.fromkeys(("ExpiredToken", "InvalidToken"), "the keys have run out; renew them"),
 }
+_REDIRECTED: Final = (
+    "it sends every request on; name as endpoint where it sends them, often https:// for http://"
+)
 
 
 def client_secrets(how: ObjectStoreSettings) -> tuple[str | None, str | None]:
@@ -253,18 +280,18 @@ def _client(how: ObjectStoreSettings) -> Any:
     session = boto3.session.Session(
         aws_access_key_id=access_key, aws_secret_access_key=secret_key, region_name=how.region
     )
-    return session.client(
-        "s3",
-        endpoint_url=how.endpoint,
-        verify=str(how.ca_file) if how.ca_file else None,
-        config=Config(
-            connect_timeout=how.timeout_s / 4,
-            read_timeout=how.timeout_s,
-            retries={"total_max_attempts": how.attempts, "mode": "standard"},
-            max_pool_connections=CONNECTIONS,
-            # Servers other than Amazon's may not know checksums in trailers.
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-            s3={"addressing_style": "path" if how.endpoint else "auto"},
-        ),
+    config = Config(
+        connect_timeout=how.timeout_s / 4,
+        read_timeout=how.timeout_s,
+        retries={"total_max_attempts": how.attempts, "mode": "standard"},
+        max_pool_connections=CONNECTIONS,
+        # Servers other than Amazon's may not know checksums in trailers.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        s3={"addressing_style": "path" if how.endpoint else "auto"},
     )
+    verify = str(how.ca_file) if how.ca_file else None
+    try:
+        return session.client("s3", endpoint_url=how.endpoint, verify=verify, config=config)
+    except ValueError as error:  # an underscore in a name
+        raise SettingsError(f"storage.object_store.endpoint: {error}") from error

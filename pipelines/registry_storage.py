@@ -39,13 +39,18 @@ def registry_place(settings: Settings) -> RegistryPlace:
             database=embedded.database,
             environment=environment,
         )
+    uri = storage.mlflow.url
     if storage.mlflow.is_server:
         # Without a place of our own the server keeps the files and hands them out.
         artifacts = storage.artifacts
         environment |= _server_environment(settings)
+    else:
+        uri = _with_password(settings)
+        # MLflow puts them there itself for processes to come, and would leave the password in.
+        environment |= {"MLFLOW_TRACKING_URI": uri, "MLFLOW_REGISTRY_URI": uri}
     return RegistryPlace(
         name=storage.mlflow.url,
-        uri=_with_password(settings) if not storage.mlflow.is_server else storage.mlflow.url,
+        uri=uri,
         folder=folder,
         artifacts=artifacts,
         advice="Check that it runs and that storage.mlflow is right.",

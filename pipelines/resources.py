@@ -5,13 +5,11 @@ No logic: the functions that use them take plain values.
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
 
 import dagster as dg
-from pydantic import PrivateAttr
 
 from features.catalogue import FaultCatalogue
-from pipelines.run_marks import mark, unmark
+from pipelines.run_marks import mark
 from pipelines.settings import Settings, load_settings
 from pipelines.sources.catalogue import load_catalogue
 from pipelines.store import TableStore
@@ -27,22 +25,15 @@ class Installation(dg.ConfigurableResource[Settings]):
 
     settings_file: str
     frozen_now: str = ""
-    _mark: IO[str] | None = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Marks the run as at work: should its process be killed, that is found at once."""
         if context.run is None:
             return
         try:
-            self._mark = mark(self.settings.run_marks_dir, context.run.run_id)
+            mark(self.settings.run_marks_dir, context.run.run_id)
         except OSError as error:
             context.log.warning("the run cannot be marked as at work: %s", error)  # type: ignore[union-attr]
-
-    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        """Takes the mark away again."""
-        if self._mark is not None and context.run is not None:
-            unmark(self.settings.run_marks_dir, context.run.run_id, self._mark)
-            self._mark = None
 
     @property
     def settings(self) -> Settings:

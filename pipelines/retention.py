@@ -15,10 +15,11 @@ from typing import Final, Protocol
 
 from features.errors import ForewarnError
 from pipelines.file_lock import held
-from pipelines.retention_guard import check_retention
+from pipelines.retention_guard import check_clock, check_retention
 from pipelines.settings import Settings
 
 _LOCK: Final = ".retention.lock"
+_FAILURES: Final = (ForewarnError, OSError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +86,7 @@ class Done:
 
 def planned(settings: Settings, areas: Sequence[Area], *, now: datetime) -> Done:
     """What `retain` would do now; raises as it does."""
-    check_retention(settings, now=now)
+    _check(settings, now=now)
     return _through(areas, _planned)
 
 
@@ -98,39 +99,53 @@ def retain(settings: Settings, areas: Sequence[Area], *, now: datetime) -> Done:
         now: The present.
 
     Returns:
-        What was done; an area that fails holds up no other.
+        What was done; an area or a chore that fails holds up no other.
 
     Raises:
         SettingsError: The numbers would remove what is still needed; nothing was removed.
+        DataError: The clock cannot be right; nothing was removed.
     """
-    check_retention(settings, now=now)
+    _check(settings, now=now)
     with held(settings.data_root / _LOCK) as is_held:
         if not is_held:
             return Done(changes={}, problems={"retention": "another process is at it"})
         return _through(areas, _made)
 
 
-def _through(areas: Sequence[Area], work: Callable[[Area], Iterator[Change]]) -> Done:
+def _check(settings: Settings, *, now: datetime) -> None:
+    check_retention(settings, now=now)
+    check_clock(settings, now=now)
+
+
+def _through(areas: Sequence[Area], work: Callable[[Area], Iterator[Change | Exception]]) -> Done:
     changes: dict[str, list[Change]] = {}
-    problems: dict[str, str] = {}
+    problems: dict[str, list[str]] = {}
     for area in areas:
         done = changes.setdefault(area.name, [])
         try:
-            done.extend(work(area))
-        except (ForewarnError, OSError) as error:
-            problems[area.name] = str(error)
-    return Done(changes=changes, problems=problems)
+            for one in work(area):
+                if isinstance(one, Change):
+                    done.append(one)
+                else:
+                    problems.setdefault(area.name, []).append(str(one))
+        except _FAILURES as error:
+            problems.setdefault(area.name, []).append(str(error))
+    return Done(changes=changes, problems={name: "; ".join(why) for name, why in problems.items()})
 
 
 def _planned(area: Area) -> Iterator[Change]:
     return (chore.change for chore in area.chores())
 
 
-def _made(area: Area) -> Iterator[Change]:
+def _made(area: Area) -> Iterator[Change | Exception]:
     with area.at_work():
         for chore in area.chores():
-            chore.make()
-            yield chore.change
+            try:
+                chore.make()
+            except _FAILURES as error:
+                yield error
+            else:
+                yield chore.change
 
 
 def sizes(root: Path) -> dict[str, tuple[int, int]]:
@@ -170,7 +185,8 @@ def in_words(done: Done, *, is_plan: bool) -> str:
     if every:
         n_bytes = sum(one.n_bytes for one in every)
         said = "would be touched" if is_plan else "done"
-        lines.append(f"{len(every)} changes, {byte_words(n_bytes)}: {said}.")
+        plural = "s" if len(every) > 1 else ""
+        lines.append(f"{len(every)} change{plural}, {byte_words(n_bytes)}: {said}.")
     elif not done.problems:
         lines.append("Nothing is over, and nothing is to be compacted.")
     lines += [f"{area} was left: {why}" for area, why in done.problems.items()]

@@ -1,4 +1,4 @@
-"""Whether retention keeps what features, labels, training and judging rest on.
+"""Whether retention keeps what features, labels, training and judging rest on, by a right clock.
 
 The numbers are in `pipelines.retention_settings`; nothing is removed here.
 """
@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from features.errors import SettingsError
+from features.errors import DataError, SettingsError
 from features.history_features import HistorySpec
+from features.raw_tables import RAW_GPU_TELEMETRY, RAW_KERNEL_LOG
 from features.telemetry_features import telemetry_reach
 from pipelines.drift_flow import WEEKS
 from pipelines.feature_set import telemetry_spec
+from pipelines.ingest import landing_of
 from pipelines.settings import RollingSplit, Settings
 from pipelines.sources.site.input_base import WindowInput
 from pipelines.sources.site.listing import load_inputs
@@ -25,6 +27,8 @@ _LEAST_TRAINING_DAYS: Final = 30
 """Days that training is to have where it takes all there is."""
 _JUDGED_DAYS: Final = 14
 """Late news is judged for a week, and a week is judged whole."""
+_SILENT: Final = timedelta(days=7)
+"""Where nothing newer has landed, the clock is as likely wrong as every source silent."""
 
 
 def check_retention(settings: Settings, *, now: datetime) -> None:
@@ -39,6 +43,31 @@ def check_retention(settings: Settings, *, now: datetime) -> None:
     """
     if wrong := list(problems(settings, now=now)):
         raise SettingsError("retention: " + "; ".join(wrong) + ". Nothing was removed.")
+
+
+def check_clock(settings: Settings, *, now: datetime) -> None:
+    """Refuses a present that is far ahead of all that servers and nodes gave a time.
+
+    A machine's clock that is a year ahead would make a year of data old. What it stamps itself,
+    such as inventories, says nothing about it; records from after the present neither.
+
+    Args:
+        settings: The installation.
+        now: The present.
+
+    Raises:
+        DataError: The newest record is older than a week; nothing was removed.
+    """
+    tables = (RAW_GPU_TELEMETRY.asset_key, RAW_KERNEL_LOG.asset_key)
+    newest = landing_of(settings).journal.newest(tables, until=now)
+    end = settings.data_end(now)
+    if newest is not None and end - newest > _SILENT:
+        raise DataError(
+            f"retention: the newest record is of {newest:%Y-%m-%d %H:%M} UTC, and the clock says "
+            f"{now:%Y-%m-%d %H:%M}: by a wrong clock, data would go that is not over. Nothing was "
+            f"removed. If the clock is right, see why nothing lands (forewarn ingest); of a record "
+            f"that has ended, give its end in the settings."
+        )
 
 
 def problems(settings: Settings, *, now: datetime) -> Iterator[str]:
@@ -59,9 +88,25 @@ def needs(settings: Settings, *, now: datetime) -> Iterator[tuple[str, int, str]
     Yields:
         Key of the section, days, and the reason.
     """
+    outcome = _days(settings.lead + timedelta(hours=max(settings.horizons_h)))
+    yield from _of_features(settings)
+    yield from _of_training(settings, outcome, now=now)
+    weeks = WEEKS * 7 + 7 + outcome
+    yield "scores_days", weeks, f"drift compares {WEEKS} weeks of scores with what came"
+    judged_days = 2 * outcome + _JUDGED_DAYS
+    yield "outcomes_days", judged_days, "outcomes are judged anew until late news is in"
+    look_back = settings.schedule.look_back_days
+    yield (
+        "dagster_days",
+        look_back + _CATCH_UP_DAYS,
+        f"what was made in the last {look_back} days must not be made again",
+    )
+
+
+def _of_features(settings: Settings) -> Iterator[tuple[str, int, str]]:
+    """What features rest on."""
     kept = settings.retention
     reach = telemetry_reach(telemetry_spec(settings))
-    outcome = _days(settings.lead + timedelta(hours=max(settings.horizons_h)))
     yield "landing_days", _landing_days(settings), "late data comes, and coverage looks back"
     yield (
         "telemetry_days",
@@ -74,24 +119,21 @@ def needs(settings: Settings, *, now: datetime) -> Iterator[tuple[str, int, str]
         kept.matrix_days + _days(longest),
         f"history features look {longest.days} days back from all {kept.matrix_days} of the matrix",
     )
+
+
+def _of_training(
+    settings: Settings, outcome: int, *, now: datetime
+) -> Iterator[tuple[str, int, str]]:
+    """What training, calibration and tests rest on."""
     training, why = _training_days(settings, now=now)
     yield "matrix_days", training + outcome, f"{why}, and outcomes take {outcome} more"
-    if kept.matrix_every_h > 1:
+    if settings.retention.matrix_every_h > 1:
         judged = _judged_days(settings, now=now)
         yield (
             "matrix_full_days",
             judged + outcome,
             f"thresholds and tests of {judged} days need every hour",
         )
-    weeks = WEEKS * 7 + 7 + outcome
-    yield "scores_days", weeks, f"drift compares {WEEKS} weeks of scores with what came"
-    yield (
-        "dagster_days",
-        settings.schedule.look_back_days + _CATCH_UP_DAYS,
-        f"what was made in the last {settings.schedule.look_back_days} days must not be made again",
-    )
-    judged_days = 2 * outcome + _JUDGED_DAYS
-    yield "outcomes_days", judged_days, "outcomes are judged anew until late news is in"
 
 
 def _landing_days(settings: Settings) -> int:

@@ -51,7 +51,8 @@ _KEPT: Final[Mapping[str, str]] = {
     RAW_TRAINING_METRICS.asset_key: "metrics_days",
 }
 _WAIT: Final = 3
-"""Rows of hours that were never built go all the same after so many times `landing_days`."""
+"""Rows of hours that were never built go all the same so many times `landing_days` after they came.
+"""
 _MOST_DAYS: Final = 3
 """Of parts over a longer time, such as a history that was loaded, the rows are looked at."""
 _BY_HOUR: Final = (RAW_GPU_TELEMETRY.asset_key, RAW_KERNEL_LOG.asset_key)
@@ -109,7 +110,13 @@ class LandingArea:
         if not self._kept:
             inputs = load_inputs(self.settings.inputs).spec.inputs
             own = any(one.kind == OWN_RECORDS for one in inputs)
-            self._kept.append(LandingCompactor(self._root, until=self._end, keeps_sights=own))
+            compactor = LandingCompactor(
+                self._root,
+                until=self._end,
+                keeps_sights=own,
+                states_days=self.settings.retention.history_days,
+            )
+            self._kept.append(compactor)
         return self._kept[0]
 
     @property
@@ -124,7 +131,7 @@ class LandingArea:
 
     def _over(self, table: str) -> Iterator[Chore]:
         cut = self._cut(self._days(table))
-        over = [part for part in self._compactor.parts(table) if part.is_over(cut)]
+        over = self._compactor.over(table, cut)
         if table in _BY_HOUR and over:
             over = self._built(table, over)
         if over:
@@ -149,7 +156,16 @@ class LandingArea:
             files = store.files(CORE_HEALTH_EVENTS)
             built = {hour for path in files for hour in hours_in(path.name)}
         too_old = self._cut(_WAIT * self._days(table))
-        return [part for part in over if part.is_over(too_old) or self._is_built(part, built)]
+        return [
+            part
+            for part in over
+            if self._is_built(part, built) or self._has_waited(part, since=too_old)
+        ]
+
+    def _has_waited(self, part: LandedPart, *, since: datetime) -> bool:
+        """Whether its rows are old and came long ago: what a site loads late is young to us."""
+        landed_at = self._compactor.landed_at(part.path)
+        return part.is_over(since) and (landed_at is None or landed_at < since)
 
     def _is_built(self, part: LandedPart, built: set[datetime]) -> bool:
         """Whether the core table has every hour that rows of a part are of."""
@@ -159,14 +175,12 @@ class LandingArea:
         hours = range((part.last - at) // _HOUR + 1) if part.days <= _MOST_DAYS else range(0)
         if hours and all(at + number * _HOUR in built for number in hours):
             return True
-        # Outside of the record nothing is built.
-        missing = self._compactor.hours_of(part.path) - built
-        return not any(self.settings.start <= hour < self._end for hour in missing)
+        return self._compactor.hours_of(part.path) <= built
 
     def _folded(self, table: str) -> Iterator[Chore]:
-        cut = self._cut(self._days(table)) if table in _KEPT else None
+        over = self._compactor.over(table, self._cut(self._days(table))) if table in _KEPT else []
         groups = [
-            [part for part in group if cut is None or not part.is_over(cut)]
+            [part for part in group if part not in over]
             for group in self._compactor.foldable(table)
         ]
         parts = [part for group in groups for part in group]

@@ -5,11 +5,12 @@ published files with every delivery; here goes what these leave.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -24,6 +25,7 @@ from pipelines.serving.score_schema import ALERTS, LIVE_QUALITY, OUTCOMES, readi
 from pipelines.settings import Settings
 
 _DAY_S = 86_400.0
+_UNFINISHED = ".unfinished-*"
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class ModelsArea:
 
 @dataclass(frozen=True)
 class LeftoversArea:
-    """Parts that a scaled-out run left behind when it was killed.
+    """What killed processes left behind: parts of scaled-out runs, files that were not finished.
 
     Attributes:
         settings: The installation.
@@ -117,23 +119,34 @@ class LeftoversArea:
         return nullcontext()
 
     def chores(self) -> list[Chore]:
-        """Files of the spool that are over."""
-        old = list(self._old())
-        if not old:
-            return []
-        change = Change(
-            table="spool",
-            what=f"removes what is older than {self.settings.retention.spool_days} days",
-            n_files=len(old),
-            n_bytes=sum(path.stat().st_size for path in old),
+        """Files that are over."""
+        parts = self.settings.spool_dir.glob("*/*/*/*")
+        roots = {self.settings.data_root, self.settings.store_root}
+        # A bucket has no unfinished files.
+        unfinished = (
+            path for root in roots if isinstance(root, Path) for path in root.rglob(_UNFINISHED)
         )
-        return [Chore(change, lambda: [path.unlink(missing_ok=True) for path in old])]
+        return [*self._removal("spool", parts), *self._removal("unfinished files", unfinished)]
 
-    def _old(self) -> Iterator[Place]:
-        oldest = time.time() - self.settings.retention.spool_days * _DAY_S
-        for path in self.settings.spool_dir.glob("*/*/*/*"):
-            if path.stat().st_mtime < oldest:
-                yield path
+    def _removal(self, table: str, paths: Iterable[Place]) -> Iterator[Chore]:
+        days = self.settings.retention.spool_days
+        old = {path: size for path in paths if (size := _size_if_older(path, days)) is not None}
+        if old:
+            change = Change(
+                table=table,
+                what=f"removes what is older than {days} days",
+                n_files=len(old),
+                n_bytes=sum(old.values()),
+            )
+            yield Chore(change, lambda: [path.unlink(missing_ok=True) for path in old])
+
+
+def _size_if_older(path: Place, days: int) -> int | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:  # its writer has finished it
+        return None
+    return found.st_size if found.st_mtime < time.time() - days * _DAY_S else None
 
 
 def _delete(engine: sa.Engine, table: sa.Table, old: sa.ColumnElement[Any]) -> None:

@@ -185,11 +185,15 @@ class TablesArea:
             days = f"{alike[0].day:%Y-%m-%d} to {alike[-1].day:%Y-%m-%d}"
             change = Change(
                 table=contract.asset_key,
-                what=f"makes {len(alike)} days one file each{thin}, {days}",
+                what=f"makes one file a day of {_days_in_words(len(alike))}{thin}, {days}",
                 n_files=len(files),
                 n_bytes=_size(files),
             )
             yield Chore(change, partial(compact_days, self._store, contract, alike))
+
+
+def _days_in_words(n_days: int) -> str:
+    return "1 day" if n_days == 1 else f"{n_days} days"
 
 
 def _removal(

@@ -36,6 +36,7 @@ Standing = Literal["absent", "same", "older", "newer", "unreadable"]
 
 _FORWARD: Final = "it is brought forward when it is next opened"
 _BACK: Final = "this release refuses it and changes nothing"
+_CLOSED: Final = "run it as the account that it belongs to, and see what holds it"
 _JOURNAL: Final = "journal.sqlite"
 
 
@@ -112,7 +113,9 @@ def _sqlite(what: str, path: Path, expected: int, migrates: tuple[int, ...]) -> 
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
             found = int(file.execute("PRAGMA user_version").fetchone()[0])
     except sqlite3.Error as error:
-        then = "put it back from a backup"
+        # Only the last is a damaged file; the first may be another account's, or in use.
+        is_closed = isinstance(error, sqlite3.OperationalError)
+        then = _CLOSED if is_closed else "put it back from a backup"
         return StoredVersion(what, str(path), "unreadable", str(error), str(expected), then)
     return _numbered(what, str(path), found, expected, found in migrates)
 
@@ -143,13 +146,13 @@ def _score_database(settings: Settings) -> StoredVersion:
 def _published(path: Path) -> StoredVersion:
     what = "published scores"
     try:
-        found = json.loads(path.read_bytes())["schema"]
+        found = int(json.loads(path.read_bytes())["schema"])
     except FileNotFoundError:
         return StoredVersion(what, str(path), "absent", expected=str(SCHEMA_VERSION))
     except (OSError, ValueError, KeyError, TypeError) as error:
         then = "the next tick writes it anew"
         return StoredVersion(what, str(path), "unreadable", str(error), str(SCHEMA_VERSION), then)
-    return _numbered(what, str(path), int(found), SCHEMA_VERSION, can_go=False)
+    return _numbered(what, str(path), found, SCHEMA_VERSION, can_go=False)
 
 
 def _tables(store: TableStore) -> Iterator[StoredVersion]:

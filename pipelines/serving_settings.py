@@ -12,8 +12,26 @@ from pydantic import Field, field_validator
 from pipelines.secret_source import SecretSource
 from pipelines.section import Section
 
-PASSWORD: Final = re.compile(r"(//[^/@:]*):[^@]*@")
-"""A password within a URL, and what stands before it."""
+PASSWORD: Final = re.compile(r"(//[^/@:]*):.*@|([?&]password=)[^&\s]*", re.IGNORECASE)
+"""A password within a URL, which may hold an @ itself, and what stands before it."""
+_LONE_USER: Final = re.compile(r"(https?://)[^/@:]*@")
+_IN_QUERY: Final = re.compile(
+    r"([?&][^=&\s]*(?:token|secret|key|auth)[^=&\s]*=)[^&\s]*", re.IGNORECASE
+)
+
+
+def without_password(text: str) -> str:
+    """A text without the passwords and tokens of the addresses in it.
+
+    >>> without_password("postgresql://me:p@ss@db/x"), without_password("http://token@host")
+    ('postgresql://me:***@db/x', 'http://***@host')
+    >>> without_password("postgresql://me@db/x?password=secret")
+    'postgresql://me@db/x?password=***'
+    >>> without_password("http://prometheus/?limit=3&access_token=secret")
+    'http://prometheus/?limit=3&access_token=***'
+    """
+    masked = PASSWORD.sub(lambda seen: f"{seen[1]}:***@" if seen[1] else f"{seen[2]}***", text)
+    return _IN_QUERY.sub(r"\1***", _LONE_USER.sub(r"\1***@", masked))
 
 
 class ScoreDatabaseSettings(Section):

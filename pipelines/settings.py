@@ -5,7 +5,6 @@ Nothing is read at import; the remediation hook has its own site file (`remediat
 
 import itertools
 import os
-import reprlib
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +20,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
 from features.errors import SettingsError
 from pipelines.api_settings import ApiSettings
@@ -31,10 +31,10 @@ from pipelines.retention_settings import RetentionSettings
 from pipelines.scale_settings import ScaleOutSettings
 from pipelines.schedule_settings import ScheduleSettings
 from pipelines.section import Section
-from pipelines.serving_settings import PASSWORD, ScoreDatabaseSettings, ServingSettings
+from pipelines.serving_settings import ScoreDatabaseSettings, ServingSettings, without_password
 from pipelines.storage_settings import StorageSettings
 from pipelines.training_settings import TrainingSettings
-from remediation.strict_yaml import parse_yaml
+from remediation.strict_yaml import is_quotable, parse_yaml, shortly
 
 ENVIRONMENT_VARIABLE = "FOREWARN_SETTINGS"
 
@@ -173,11 +173,20 @@ class Settings(Section):
     schedule: ScheduleSettings = ScheduleSettings()
     retention: RetentionSettings = RetentionSettings()
 
-    @field_validator("inputs", "data_root", "remediation", "fault_catalogue", "fault_overrides")
+    @field_validator(
+        "inputs", "data_root", "remediation", "fault_catalogue", "fault_overrides", mode="before"
+    )
     @classmethod
-    def _is_path(cls, path: Path | None) -> Path | None:
-        if path is not None and "\0" in str(path):
-            raise ValueError("a path cannot hold a NUL character")
+    def _is_path(cls, path: object) -> object:
+        if isinstance(path, str):
+            if not path.strip():
+                raise ValueError("a path cannot be empty; write . for this file's own folder")
+            try:
+                is_name = b"\0" not in os.fsencode(path)
+            except UnicodeEncodeError:
+                is_name = False
+            if not is_name:
+                raise ValueError("a path cannot hold a NUL character, or half a pair of Unicode's")
         return path
 
     @model_validator(mode="after")
@@ -319,7 +328,7 @@ def settings_from(
             one.key: f" (from {one.variable})" for one in given
         }
         lines = [
-            f"{'.'.join(map(str, e['loc'])) or '(file)'}: {e['msg']}, got {_short(e['input'])}"
+            f"{'.'.join(map(str, e['loc'])) or '(file)'}: {e['msg']}{_got(e)}"
             f"{variables.get(e['loc'], '')}"
             for e in error.errors()
         ]
@@ -330,6 +339,10 @@ def settings_from(
     return settings.model_copy(update=paths)
 
 
-def _short(value: object) -> str:
-    # Never writes a large value out, nor the password of an address.
-    return reprlib.repr(PASSWORD.sub(r"\1:***@", value) if isinstance(value, str) else value)[:80]
+def _got(found: ErrorDetails) -> str:
+    # Never writes a large value out, nor what may be a secret, nor the password of an address.
+    if not is_quotable(found):
+        return ""
+    value = found["input"]
+    shown = without_password(value) if isinstance(value, str) else value
+    return f", got {shortly(shown)}"

@@ -22,6 +22,7 @@ from pipelines.site_init_files import HOOK, INPUTS, SETTINGS, SITE, site_files
 from pipelines.site_init_kubernetes import look_at_kubernetes
 from pipelines.site_init_prometheus import look_at_prometheus
 from pipelines.site_init_slurm import look_at_slurm
+from pipelines.sources.http.auth import safe_url
 from pipelines.sources.http.client import HttpClient
 from pipelines.sources.http.settings import HttpLimits, HttpSettings
 from pipelines.sources.kubernetes.client import OfficialApi
@@ -117,7 +118,7 @@ def init_site(asked: Asked, *, now: datetime, say: Callable[[str], None]) -> Wri
     found = [words]
     prometheus = None
     if asked.prometheus is not None:
-        say(f"Asking {asked.prometheus}")
+        say(f"Asking {safe_url(asked.prometheus)}")
         with closing(HttpClient(HttpSettings(asked.prometheus, limits=_LIMITS))) as client:
             prometheus = look_at_prometheus(client, now=now)
         found.append(_telemetry_words(prometheus))

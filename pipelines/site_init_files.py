@@ -55,6 +55,7 @@ def site_files(
 
 def _seen(cluster: SlurmFacts | KubernetesFacts) -> str:
     what = cluster.version if isinstance(cluster, SlurmFacts) else cluster.address
+    what = " ".join(what.split())  # a banner of --via would end the comment
     return (
         f"{what}: {cluster.n_gpus:,} GPUs in {cluster.n_gpu_nodes:,} of {cluster.n_nodes:,} nodes"
     )

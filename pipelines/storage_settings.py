@@ -4,10 +4,12 @@ Reaching those places is in `pipelines.object_store`, `models.registry_place` an
 `pipelines.dagster_home`; what stays on the machine is in docs/storage.md.
 """
 
+import re
 from pathlib import Path
 from typing import Annotated, Final, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from pipelines.secret_source import SecretSource
 from pipelines.section import Section
@@ -17,6 +19,16 @@ BucketUrl = Annotated[
     str, Field(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_=-][A-Za-z0-9._=-]*)*$")
 ]
 """`s3://bucket/prefix`; folder names without a dot in front, which means hidden."""
+
+
+def _whole(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError("name the file by its whole path: services start in folders of their own")
+    return path
+
+
+WholePath = Annotated[Path, AfterValidator(_whole)]
+"""A file named from the root of the file system on."""
 
 _SERVER: Final = ("http://", "https://")
 _POSTGRES: Final = "postgresql+psycopg://"
@@ -40,9 +52,16 @@ class ObjectStoreSettings(Section):
     region: str = Field(default="us-east-1", pattern=r"^[a-z0-9-]{1,40}$")
     access_key: SecretSource | None = None
     secret_key: SecretSource | None = None
-    ca_file: Path | None = None
+    ca_file: WholePath | None = None
     timeout_s: float = Field(default=20.0, ge=1, le=300)
     attempts: int = Field(default=4, ge=1, le=10)
+
+    @field_validator("endpoint")
+    @classmethod
+    def _is_address(cls, endpoint: str | None) -> str | None:
+        if endpoint is not None:
+            _ = urlsplit(endpoint).port  # which refuses what is none
+        return endpoint
 
     @model_validator(mode="after")
     def _both_keys(self) -> Self:
@@ -65,16 +84,18 @@ class MlflowSettings(Section):
     url: str | None = None
     password: SecretSource | None = None
     token: SecretSource | None = None
-    ca_file: Path | None = None
+    ca_file: WholePath | None = None
 
     @field_validator("url")
     @classmethod
     def _is_known(cls, url: str | None) -> str | None:
         if url is None:
             return None
-        _refuse_password(url, key="storage.mlflow.password")
+        _check_address(url, key="storage.mlflow.password")
         if not url.startswith((*_SERVER, _POSTGRES)):
             raise ValueError(f"it must begin with {_POSTGRES}, http:// or https://")
+        if url.startswith(_SERVER) and re.search(r"[@?\s]", url):
+            raise ValueError("a server's address has no user or query: name a token instead")
         return url
 
     @model_validator(mode="after")
@@ -107,7 +128,7 @@ class DagsterStorageSettings(Section):
     @classmethod
     def _without_password(cls, url: str | None) -> str | None:
         if url is not None:
-            _refuse_password(url, key="storage.dagster.password")
+            _check_address(url, key="storage.dagster.password")
         return url
 
 
@@ -129,8 +150,9 @@ class StorageSettings(Section):
     dagster: DagsterStorageSettings = DagsterStorageSettings()
 
 
-def _refuse_password(url: str, *, key: str) -> None:
+def _check_address(url: str, *, key: str) -> None:
     if PASSWORD.search(url):
         raise ValueError(
             f"a password in it would be in the settings file: name where it is found, with {key}"
         )
+    _ = urlsplit(url).port  # which refuses what is none

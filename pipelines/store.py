@@ -30,6 +30,8 @@ _HOUR: Final = timedelta(hours=1)
 _STEP: Final = {"hour": _HOUR, "day": timedelta(days=1)}
 _NAME: Final = {"hour": "%Y-%m-%dT%H.parquet", "day": "%Y-%m-%d.parquet"}
 _WHOLE: Final = "all.parquet"
+_OURS: Final = re.compile(r"\d{4}-\d\d-\d\d(T\d\d|-[0-9a-f]{6})?\.parquet|all\.parquet")
+"""Names of a table's files; a copy that somebody put beside one would double its rows."""
 _DAY: Final = len("2026-01-05")
 _READ_TRIES: Final = 3
 _EARLIEST: Final = datetime(1, 1, 1, tzinfo=UTC)
@@ -229,9 +231,8 @@ class TableStore:
                     raise
         if span and contract.time_column:
             frame = frame.filter(_is_within(contract, span))
-        return (
-            contract.conform(frame).sort(contract.key) if contract.key else contract.conform(frame)
-        )
+        frame = contract.conform(frame)
+        return frame.sort(contract.key) if contract.key else frame
 
     def _nothing(self, contract: TableContract, span: Span | None) -> DataError:
         where = f" between {span.start} and {span.end}" if span else ""
@@ -293,7 +294,7 @@ class TableStore:
         else:
             last = span.end - timedelta(microseconds=1)
             found = _files_of_days(folder, f"{span.start:%Y-%m-%d}", f"{last:%Y-%m-%d}")
-        found = [path for path in found if re.match(r"\d{4}-|all\.", path.name)]
+        found = [path for path in found if _OURS.fullmatch(path.name)]
         if contract.partition != "hour":
             return found
         start, end = (_floor(span.start, _HOUR), span.end) if span else (None, None)

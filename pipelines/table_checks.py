@@ -61,12 +61,12 @@ def freshness(covered_until: datetime | None, *, end: datetime, limit: timedelta
     """Whether the newest data is young: by its own time, not by when it was written.
 
     Args:
-        covered_until: End of the newest stored part; None: nothing is stored.
+        covered_until: End of the newest stored part with rows; None: there is none that is young.
         end: Now, or the end of the record.
         limit: Oldest age that is fine.
     """
     if covered_until is None:
-        return Verdict(is_passed=False, words="nothing is stored")
+        return Verdict(is_passed=False, words=f"no row of the last {_hours(limit)} is stored")
     age = max(timedelta(0), end - covered_until)
     return Verdict(
         is_passed=age <= limit,

@@ -46,6 +46,28 @@ def newest_parts(
     return part_stats(store, table, newest), found
 
 
+def filled_until(store: TableStore, table: TableContract, *, reach: timedelta) -> datetime | None:
+    """End of the newest part that has rows: hours are stored also where a source fell silent.
+
+    Args:
+        store: The store.
+        table: A table that is cut by hours or days.
+        reach: How far before the newest part rows are looked for.
+
+    Returns:
+        The moment; None where no part within reach has any.
+    """
+    until, step = store.covered_until(table), _STEP[table.partition]
+    if until is None:
+        return None
+    for back in range(reach // step + 1):
+        end = until - back * step
+        part = part_stats(store, table, end - step)
+        if part is not None and part.rows:
+            return end
+    return None
+
+
 def part_stats(store: TableStore, table: TableContract, start: datetime) -> PartStats | None:
     """What the part of a table holds that begins at `start`; None: it is not stored.
 

@@ -26,6 +26,7 @@ from pipelines.object_paths import Place, lock_path
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 
+_DAYS: Final = "date=[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
 _GPUS: Final = "gpus.parquet"
 _MANIFEST: Final = "manifest.json"
 _LOCK: Final = ".lock"
@@ -119,8 +120,16 @@ def day_folder(folder: Place, day: date) -> Place:
 
 
 def stored_days(folder: Place) -> list[date]:
-    """The days that have a folder, in order."""
-    return sorted(date.fromisoformat(path.name[5:]) for path in folder.glob("date=*"))
+    """The days that have a folder, in order; others, as a copy put beside one, are not looked at.
+
+    Raises:
+        DataError: A folder is named as a day that there is not.
+    """
+    names = [path.name for path in folder.glob(_DAYS)]
+    try:
+        return sorted(date.fromisoformat(name.removeprefix("date=")) for name in names)
+    except ValueError as error:
+        raise DataError(f"{folder}: {error} among its folders date=...; remove it.") from error
 
 
 def part_path(day: Place, part: str, shard: int) -> Place:

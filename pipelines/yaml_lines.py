@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from pipelines.known_keys import Place
+from remediation.strict_yaml import PlacedLoader
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,14 @@ class Document:
         content: Its plain values; None: it cannot be read.
         lines: Line of each place in it, from 1.
         mistakes: What is wrong with it as YAML.
+        odd_keys: Places of keys that are no text: numbers, dates, true, null.
     """
 
     path: Path
     content: Any = None
     lines: Mapping[Place, int] = field(default_factory=dict)
     mistakes: tuple[Mistake, ...] = ()
+    odd_keys: tuple[Place, ...] = ()
 
     def line_of(self, place: Place) -> int | None:
         """The line of a place, or of the nearest section around it; None for the whole.
@@ -58,11 +61,12 @@ class Document:
 
 
 class _Part(NamedTuple):
-    """A key or an entry: its place, the node that holds it, its line."""
+    """A key or an entry: its place, the node that holds it, its line, whether it is an odd key."""
 
     place: Place
     holder: int
     line: int
+    is_odd: bool
 
 
 def read_document(path: Path) -> Document:
@@ -73,21 +77,22 @@ def read_document(path: Path) -> Document:
         return Document(path, mistakes=(Mistake(f"the file cannot be read: {error.strerror}"),))
     except UnicodeDecodeError as error:
         return Document(path, mistakes=(Mistake(f"the file is not UTF-8: {error.reason}"),))
+    except ValueError:
+        return Document(path, mistakes=(Mistake("its name holds what no file's name can"),))
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         parts = list(_walk(node, (), set()))
-        content = yaml.safe_load(text)
+        content = yaml.load(text, Loader=PlacedLoader)  # noqa: S506 - it is a SafeLoader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         said = getattr(error, "problem", None) or " ".join(str(error).split())
         line = None if mark is None else mark.line + 1
         return Document(path, mistakes=(Mistake(f"no YAML: {said}", line),))
-    except (ValueError, OverflowError) as error:
-        return Document(path, mistakes=(Mistake(f"a value cannot be read: {error}"),))
     except RecursionError:
         return Document(path, mistakes=(Mistake("values are nested too deeply"),))
     lines = {part.place: part.line for part in parts}
-    return Document(path, content, lines, tuple(_given_twice(parts)))
+    odd = tuple(part.place for part in parts if part.is_odd)
+    return Document(path, content, lines, tuple(_given_twice(parts)), odd)
 
 
 def in_words(place: Place) -> str:
@@ -106,7 +111,8 @@ def _walk(node: yaml.Node | None, place: Place, seen: set[int]) -> Iterator[_Par
         return
     seen.add(id(node))
     for step, at, inner in _parts(node):
-        yield _Part((*place, step), id(node), at.start_mark.line + 1)
+        is_odd = isinstance(step, str) and not at.tag.endswith(":str")
+        yield _Part((*place, step), id(node), at.start_mark.line + 1, is_odd)
         yield from _walk(inner, (*place, step), seen)
 
 

@@ -6,6 +6,7 @@ cluster is not asked and nothing is changed; scores are in `pipelines.serving.op
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Final
 
@@ -19,7 +20,8 @@ from remediation.caps import CAPS
 from remediation.decision import touches_node
 from remediation.hook import ALL_GUARDS
 from remediation.hook_settings import HookSettings
-from remediation.ledger import Entry, Ledger
+from remediation.ledger import Entry, Ledger, LedgerError, MemoryLedger
+from remediation.ledger_sqlite import VERSION, stored_version
 from remediation.ledger_view import RATE_WINDOW, LedgerView
 from remediation.program import view_now
 from remediation.program_asked import asked_of
@@ -62,7 +64,7 @@ class HookMetrics:
         stops: dict[str, int] = {"kill_switch": stopped_by(self._settings.site) is not None}
         now = self._now()
         try:
-            with open_ledger(self._settings) as ledger:
+            with self._ledger() as ledger:
                 view = view_now(ledger, actuator=kind, site=self._settings.site, now=now)
                 questions = open_questions(ledger, view, actuator=kind, now=now)
                 stopped = _stopped_by_guards(ledger, actuator=kind, now=now)
@@ -75,6 +77,25 @@ class HookMetrics:
             yield from self._standing(view, questions, now)
             yield from _held_back(stopped)
         yield _by("forewarn_hook_stopped", "Whether automation is stopped", "why", stops)
+
+    @contextmanager
+    def _ledger(self) -> Iterator[Ledger]:
+        """The ledger as it lies there: to make one, or bring it forward, is the hook's alone.
+
+        Raises:
+            LedgerError: It is gone, or of another release.
+        """
+        file, head = self._settings.ledger_file, self._settings.ledger.head
+        if self._settings.ledger.postgres_variable is None:
+            found = stored_version(file)
+            has_run = RoundNote.read(self._settings.state) or (head is not None and head.exists())
+            if found is None and not has_run:
+                yield MemoryLedger()
+                return
+            if found != VERSION:
+                raise LedgerError(f"ledger {file}: expected version {VERSION}, got {found}")
+        with open_ledger(self._settings) as ledger:
+            yield ledger
 
     def _round(self) -> Iterator[Metric]:
         note = RoundNote.read(self._settings.state)

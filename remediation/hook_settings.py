@@ -4,7 +4,6 @@ What the hook may do to nodes is in `remediation.site`, which this file holds or
 opened here. Secrets are named by file or environment variable, never written here.
 """
 
-import reprlib
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
@@ -14,13 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from features.errors import SettingsError
 from remediation.process_settings import InboxSettings, LeaseSettings, ReturnSettings
 from remediation.site import Site, load_site, site_from
-from remediation.strict_yaml import parse_yaml, said_of
+from remediation.strict_yaml import is_quotable, parse_yaml, said_of, shortly
 
 ENVIRONMENT_VARIABLE: Final = "FOREWARN_HOOK"
 STOP_FILE: Final = "STOP"
-_SHOWN: Final = 80
-# What stands under a key that nobody knows may be a secret that was meant for another.
-_NOT_QUOTED: Final = ("missing", "value_error", "extra_forbidden")
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -324,8 +320,8 @@ def _located_value(value: Any, base: Path) -> Any:
 
 def _problems(error: ValidationError) -> list[str]:
     return [
-        f"{_key(found['loc'])}: {said_of(found)}, got {reprlib.repr(found['input'])[:_SHOWN]}"
-        if found["type"] not in _NOT_QUOTED
+        f"{_key(found['loc'])}: {said_of(found)}, got {shortly(found['input'])}"
+        if is_quotable(found) and found["type"] != "value_error"
         else f"{_key(found['loc'])}: {said_of(found)}"
         for found in error.errors(include_url=False)
     ]

@@ -239,7 +239,12 @@ def name_of(conninfo: str) -> str:
     except loaded.Error:
         # Not chained: libpq's own words quote the string, and with it the password.
         raise SettingsError("PostgreSQL: the connection string cannot be read") from None
-    return f"{parts.get('host', 'local')}/{parts.get('dbname', 'default database')}"
+    host = str(parts.get("host", "local"))
+    if "@" in host[1:]:  # the rest of a password, which everything that names the host would show
+        raise SettingsError(
+            "PostgreSQL: the connection string cannot be read: write an @ in a password as %40"
+        )
+    return f"{host}/{parts.get('dbname', 'default database')}"
 
 
 def connect(conninfo: str) -> Any:

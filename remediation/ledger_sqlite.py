@@ -5,7 +5,7 @@ What an entry is, and the hash chain, are in `remediation.ledger`.
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -77,6 +77,24 @@ DROP TABLE entries_before;
 
 MIGRATIONS: Final = {1: _RENAMED}
 """By the version that is left: the statements that lead to this release's; 1 knew fewer kinds."""
+
+
+def stored_version(path: Path) -> int | None:
+    """The version of a ledger's file, which is only looked at; None: there is no file.
+
+    Args:
+        path: The file.
+
+    Raises:
+        LedgerError: It cannot be read.
+    """
+    if not path.exists():
+        return None
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as opened:
+            return int(opened.execute("PRAGMA user_version").fetchone()[0])
+    except sqlite3.Error as error:
+        raise LedgerError(f"ledger {path}: {error}. See that this account may read it.") from error
 
 
 class SqliteLedger:

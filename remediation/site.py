@@ -24,7 +24,7 @@ from pydantic import (
 from features.errors import SettingsError
 from features.vocabulary import FAULT_TYPES, POLICY_LEVELS
 from remediation.hold_out import HoldOut
-from remediation.strict_yaml import parse_yaml, said_of
+from remediation.strict_yaml import is_quotable, parse_yaml, said_of, shortly
 
 ANY = "*"
 
@@ -380,16 +380,11 @@ def site_from(content: object, *, origin: Path) -> Site:
         site = Site.model_validate(content)
     except ValidationError as error:
         problems = [
-            f"{'.'.join(map(str, found['loc'])) or '(file)'}: {said_of(found)}, "
-            f"got {_short(found['input'])}"
+            f"{'.'.join(map(str, found['loc'])) or '(file)'}: {said_of(found)}"
+            + (f", got {shortly(found['input'])}" if is_quotable(found) else "")
             for found in error.errors()
         ]
         raise SettingsError(f"site file {origin}: {'; '.join(problems)}") from error
     if site.kill_switch is None:
         return site
     return site.model_copy(update={"kill_switch": origin.parent / site.kill_switch})
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -10,14 +10,16 @@
 # the same rows. Scores are published once an hour at most.
 set -eu
 : "${FOREWARN_SETTINGS:=/etc/forewarn/site.yaml}" "${FOREWARN_BIN:=/opt/forewarn/.venv/bin}"
-: "${FOREWARN_NOW:=@$(date +%s)}"
 export FOREWARN_SETTINGS
 export DAGSTER_HOME="${DAGSTER_HOME:-/var/lib/forewarn-scores/dagster}"
 export DAGSTER_DISABLE_TELEMETRY=1 MLFLOW_DISABLE_TELEMETRY=true
 export PATH="$FOREWARN_BIN:$PATH"
 
+# Taken once, so that all hours below are of one moment; FOREWARN_NOW sets another, as `date` reads it.
+now=$(date --date "${FOREWARN_NOW:-now}" +%s)
+
 hour() {
-    date --utc --date "$FOREWARN_NOW - $1 hours" +%Y-%m-%d-%H:00
+    date --utc --date "@$((now - $1 * 3600))" +%Y-%m-%d-%H:00
 }
 
 make_tables() {

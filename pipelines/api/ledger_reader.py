@@ -82,7 +82,8 @@ class LedgerReader:
         return sqlite3.connect(address, uri=True, timeout=_PATIENCE_S, check_same_thread=False)
 
     def _has_log(self) -> bool:
-        return self._path.with_name(f"{self._path.name}-wal").exists()
+        file = self._path.resolve()  # SQLite keeps its log beside the file that a link names
+        return file.with_name(f"{file.name}-wal").exists()
 
     def _stamp(self) -> tuple[int, ...] | None:
         """Changes when a file that has no log of writes was written; None: no need to look."""

@@ -16,6 +16,7 @@ from features.monitoring_tables import DRIFT, QUARANTINE, READS
 from features.tables import (
     CORE_COVERAGE,
     CORE_GPU_TELEMETRY,
+    CORE_INVENTORY,
     GPU_SCORES,
     LABELS,
     NODE_SCORES,
@@ -31,7 +32,7 @@ from pipelines.resources import Installation
 from pipelines.settings import Settings
 from pipelines.store import Span, TableStore
 from pipelines.table_checks import PartStats, Verdict
-from pipelines.table_stats import TRAILING_DAYS, newest_parts, rows_of
+from pipelines.table_stats import TRAILING_DAYS, filled_until, newest_parts, rows_of
 
 _HOUR: Final = timedelta(hours=1)
 _DAY: Final = timedelta(days=1)
@@ -114,8 +115,8 @@ def checks_of(table: TableContract) -> Iterator[Check]:
         yield Check(table, "volume", "About as many rows as usual at this hour", _volume(table))
         if not key.startswith("scores/"):  # of scores, `known` says it
             yield Check(table, "nulls", "No column is null more often than usual", _nulls(table))
-    elif not key.startswith("monitoring/"):
-        yield Check(table, "filled", "The table has rows", _filled(table))
+    elif table is CORE_INVENTORY:  # any other may be empty at a site that is well
+        yield Check(table, "filled", "Some GPU is watched", _filled(table), is_error=True)
     if table.partition == "none" or table.time_column not in table.key:
         # Within a part keys are unique as it is written; parts share none where time is in it.
         yield Check(table, "keys", "No two rows have the same key", _keys(table), is_error=True)
@@ -166,7 +167,7 @@ def _fresh(table: TableContract) -> Callable[[Look], Verdict]:
             limit = 2 * _DAY
         elif settings.data_partition == "day":
             limit += _DAY
-        until = look.store.covered_until(table)
+        until = filled_until(look.store, table, reach=limit)
         return judge.freshness(until, end=settings.data_end(look.now), limit=limit)
 
     return run
@@ -242,10 +243,14 @@ def _drift(look: Look) -> Verdict:
 
 
 def _reads(look: Look) -> Verdict:
-    return judge.nothing_lost(look.store.read(READS))
+    return (
+        judge.nothing_lost(look.store.read(READS)) if look.store.has(READS) else judge.filled(None)
+    )
 
 
 def _rejected(look: Look) -> Verdict:
+    if not look.store.has(QUARANTINE):
+        return judge.filled(None)
     n_read = int(landing_of(look.settings).journal.reads()["n_read"].sum())
     return judge.few_rejected(look.store.read(QUARANTINE), n_read=n_read)
 

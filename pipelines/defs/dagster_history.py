@@ -28,6 +28,7 @@ from dagster._core.storage.event_log.schema import (
 from dagster._core.storage.runs.schema import BulkActionsTable
 from dagster._core.storage.schedules.schema import AssetDaemonAssetEvaluationsTable, JobTickTable
 
+from features.errors import DataError
 from pipelines.dagster_home import dagster_environment
 from pipelines.retention import Change, Chore
 from pipelines.settings import Settings
@@ -56,7 +57,15 @@ class DagsterArea:
         return nullcontext()
 
     def chores(self) -> list[Chore]:
-        """Finished runs with their events and logs, then rows that belong to no run."""
+        """Finished runs with their events and logs, then rows that belong to no run.
+
+        Raises:
+            DataError: Dagster's database cannot be reached.
+        """
+        with _told():
+            return self._found()
+
+    def _found(self) -> list[Chore]:
         run_ids = list(self._old_runs())
         found = []
         if run_ids:
@@ -83,7 +92,8 @@ class DagsterArea:
     def _delete_runs(self, run_ids: Sequence[str]) -> None:
         logs = self.instance.compute_log_manager
         for run_id in run_ids:
-            self.instance.delete_run(run_id)
+            with _told():
+                self.instance.delete_run(run_id)
             _delete_shard(self.instance, run_id)
             _delete_logs(logs, run_id)
 
@@ -115,12 +125,23 @@ class DagsterArea:
             return int(connection.execute(query).scalar_one())
 
     def _delete(self, connect: Any, column: sa.Column[Any], more: Any) -> None:
-        with connect() as connection:
+        with _told(), connect() as connection:
             connection.execute(sa.delete(column.table).where(self._is_old(column), more))
 
     def _is_old(self, column: sa.Column[Any]) -> sa.ColumnElement[bool]:
         # Dagster's times are UTC without a zone.
         return column < self.before.astimezone(UTC).replace(tzinfo=None)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except sa.exc.SQLAlchemyError as error:
+        raise DataError(
+            f"Dagster's database cannot be used: {str(error).splitlines()[0]}. See that it runs and "
+            f"has space; what is over stays until the next call."
+        ) from error
 
 
 def dagster_area(instance: dg.DagsterInstance, *, now: datetime, days: int) -> DagsterArea:

@@ -14,8 +14,10 @@ from features.tables import CORE_HEALTH_EVENTS
 from features.telemetry_features import telemetry_reach
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
 from pipelines.defs.table_look import TableLook
+from pipelines.early_hours import note_made
 from pipelines.feature_set import telemetry_spec
 from pipelines.flow import gpu_matrix_of, labels_of
+from pipelines.hour_state import missing_core
 from pipelines.resources import Installation
 from pipelines.settings import Settings
 
@@ -51,13 +53,12 @@ def feature_assets(
     def gpu_matrix(
         context: dg.AssetExecutionContext, installation: Installation, **core: pl.DataFrame
     ) -> pl.DataFrame:
-        span = run_span(context)
-        return gpu_matrix_of(
-            CoreTables(**core),
-            installation.settings,
-            catalogue=installation.catalogue,
-            span=span,
-        )
+        settings, span = installation.settings, run_span(context)
+        lacked = missing_core(settings, now=installation.now)
+        catalogue = installation.catalogue
+        matrix = gpu_matrix_of(CoreTables(**core), settings, catalogue=catalogue, span=span)
+        note_made(settings.data_root, span, lacked=lacked, step=partitions.step)
+        return matrix
 
     @look.asset(
         "features/labels",

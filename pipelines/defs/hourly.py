@@ -5,6 +5,7 @@ What is to be made next is decided in `pipelines.hour_plan`.
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 import dagster as dg
@@ -17,7 +18,7 @@ from pipelines.hour_plan import Failed, Launch, launch_of, next_launch, rule_of,
 from pipelines.hour_state import has_records, hour_state, stale_hours
 from pipelines.ingest import landing_of
 from pipelines.resources import Installation
-from pipelines.run_marks import state_of, sweep
+from pipelines.run_marks import dead, state_of, sweep
 from pipelines.settings import Settings
 from pipelines.store import Span
 
@@ -36,6 +37,11 @@ _AT_WORK: Final = [
 ]
 _ENDED_BADLY: Final = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 _MOST_RUNS: Final = 2000
+_KILLED: Final = "Its process was killed; what it was at is made again."
+_BY_DAEMON: Final = {"dagster/sensor_name", "dagster/schedule_name"}
+"""A run with one of these was started by the daemon, on this machine; others may not be."""
+_UNMARKED_S: Final = 300
+"""A run takes its mark within a second of its start, and within seconds on a busy machine."""
 
 CORE_KEYS: Final = (*HOURLY, "core/gpu_telemetry", "core/health_events", "core/incidents")
 SCORE_KEYS: Final = ("features/gpu_matrix", "scores/gpu_scores", "scores/node_scores")
@@ -99,22 +105,36 @@ def limits(settings: Settings) -> dict[str, str]:
     return {MAX_RUNTIME: str(60 * settings.schedule.longest_run_minutes)}
 
 
-def end_dead_runs(
-    instance: dg.DagsterInstance, settings: Settings, *, tags: dict[str, str]
-) -> bool:
-    """Ends runs whose process was killed; whether others with these tags are at work.
+def end_dead_runs(instance: dg.DagsterInstance, settings: Settings) -> bool:
+    """Ends runs whose process was killed; whether runs of hours are at work.
 
-    Dagster's own launcher cannot tell that a process on its machine is gone.
+    Dagster's own launcher cannot tell that a process on its machine is gone. Any job's run that is
+    gone and not ended holds its pools, and hours need those, too.
     """
     marks, is_busy = settings.run_marks_dir, False
-    for run in instance.get_runs(RunsFilter(tags=tags, statuses=_AT_WORK)):
-        is_started = run.status is dg.DagsterRunStatus.STARTED
-        if is_started and state_of(marks, run.run_id) == "dead":
-            instance.report_run_failed(run, "Its process was killed; what it was at is made again.")
-            sweep(marks, run.run_id)
+    for run_id in dead(marks):
+        run = instance.get_run_by_id(run_id)
+        if run is not None and run.status is dg.DagsterRunStatus.STARTED:
+            instance.report_run_failed(run, _KILLED)
+        sweep(marks, run_id)
+    for record in instance.get_run_records(RunsFilter(statuses=_AT_WORK)):
+        run = record.dagster_run
+        if _died_unmarked(record, instance, marks):
+            instance.report_run_failed(run, _KILLED)
         else:
-            is_busy = True
+            is_busy = is_busy or run.tags.get(CHAIN_TAG) == CHAIN
     return is_busy
+
+
+def _died_unmarked(record: dg.RunRecord, instance: dg.DagsterInstance, marks: Path) -> bool:
+    """Whether a run that was started here was killed before it had taken its mark."""
+    run = record.dagster_run
+    is_here = isinstance(instance.run_launcher, dg.DefaultRunLauncher)
+    if not is_here or not _BY_DAEMON & run.tags.keys() or not record.start_time:
+        return False
+    is_late = datetime.now(UTC).timestamp() - record.start_time > _UNMARKED_S
+    is_started = run.status is dg.DagsterRunStatus.STARTED
+    return is_started and is_late and state_of(marks, run.run_id) == "unmarked"
 
 
 def failed_runs(instance: dg.DagsterInstance, *, since: datetime) -> list[Failed]:
@@ -151,15 +171,18 @@ def _next(
 ) -> dg.RunRequest | dg.SkipReason:
     """The run that is to start, or why none is."""
     settings, now, instance = installation.settings, installation.now, context.instance
-    is_busy = end_dead_runs(instance, settings, tags={CHAIN_TAG: CHAIN})
+    is_busy = end_dead_runs(instance, settings)
     if not has_records(settings):
-        return dg.RunRequest(job_name="records", run_key=f"first/{now:%Y-%m-%dT%H}")
+        if instance.get_runs(RunsFilter(job_name="records", statuses=_AT_WORK), limit=1):
+            return dg.SkipReason("the records are being read for the first time")
+        # One that failed is tried again ten minutes later.
+        return dg.RunRequest(job_name="records", run_key=f"first/{now:%Y-%m-%dT%H:%M}"[:-1])
     state = hour_state(
         settings,
         now=now,
         failed=failed_runs(instance, since=_look_back(settings, now)),
         is_busy=is_busy,
-        stale=_stale(context, settings),
+        stale=_stale(context, settings, now=now),
     )
     chosen = next_launch(state, rule_of(settings), now=now)
     if isinstance(chosen, Launch):
@@ -170,32 +193,36 @@ def _next(
 
 
 def _request(chosen: Launch, settings: Settings, *, instance: dg.DagsterInstance) -> dg.RunRequest:
-    # The number of runs before it makes the key: the same moment never starts two, and hours that
-    # were lost from the store can be made again.
-    before = instance.get_runs_count(RunsFilter(tags={SPAN_TAG: chosen.words}))
+    # The run before it makes the key: the same moment never starts two, and hours that were lost
+    # from the store can be made again. A count would come back to a key that was, once a run is
+    # deleted, and Dagster starts no key twice.
+    before = instance.get_run_ids(RunsFilter(tags={SPAN_TAG: chosen.words}), limit=1)
     keys = {
         "hour": (*CORE_KEYS, *score_keys(settings)),
         "core": CORE_KEYS,
-        "scores": score_keys(settings),
+        # A run that was killed may have made an hour's events and no incidents of them.
+        "scores": ("core/incidents", *score_keys(settings)),
     }[chosen.stage]
     cut = partition_tags(chosen.span, step=rule_of(settings).step)
     first = cut[RANGE_START]
     is_one = first == cut[RANGE_END]
     return dg.RunRequest(
         job_name="hourly",
-        run_key=f"{chosen.words}#{before + 1}",
+        run_key=f"{chosen.words}#{before[0] if before else 'first'}",
         partition_key=first if is_one else None,
         asset_selection=asset_keys(keys),
         tags={CHAIN_TAG: CHAIN, SPAN_TAG: chosen.words} | ({} if is_one else cut),
     )
 
 
-def _stale(context: dg.SensorEvaluationContext, settings: Settings) -> list[datetime]:
+def _stale(
+    context: dg.SensorEvaluationContext, settings: Settings, *, now: datetime
+) -> list[datetime]:
     """Hours for which late data came; looked for only where something landed, or some were."""
     landed = str(landing_of(settings).journal.generation())
     if context.cursor == landed:
         return []
-    found = stale_hours(settings)
+    found = stale_hours(settings, now=now)
     context.update_cursor("" if found else landed)
     return found
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import dagster as dg
 import polars as pl
 
+from models.candidate import Candidate
 from models.version_page import page_metrics
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
 from pipelines.defs.table_look import TRAINING_POOL, TableLook
@@ -19,6 +20,8 @@ from pipelines.flow import (
     score_matrix,
     train_candidates,
 )
+from pipelines.model_plots import in_markdown
+from pipelines.report_plots import reliability_plot
 from pipelines.resources import Installation
 from pipelines.serving.delivery import delivery_of, read_book
 from pipelines.serving.scorer import unknown_by_cause
@@ -71,7 +74,14 @@ def model_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsD
         maintenance: pl.DataFrame,
         node_states: pl.DataFrame,
     ) -> dg.MaterializeResult[None]:
-        catalogue = installation.catalogue
+        catalogue, plots = installation.catalogue, dict[str, Any]()
+
+        def show(made: Candidate) -> None:
+            plot = reliability_plot(made.gpu_evaluation.all_rows.reliability)
+            if plot is not None:
+                name = f"{made.bundle.name} reliability"
+                plots[name] = dg.MetadataValue.md(in_markdown(plot))
+
         outcome = train_candidates(
             matrix,
             labels=labels,
@@ -80,8 +90,9 @@ def model_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsD
             settings=installation.settings,
             catalogue=catalogue,
             maintenance=planned_work(maintenance, node_states, catalogue=catalogue),
+            show=show,
         )
-        return dg.MaterializeResult(metadata=_versions(outcome, installation.settings))
+        return dg.MaterializeResult(metadata=plots | _versions(outcome, installation.settings))
 
     @dg.multi_asset(
         outs={

@@ -14,9 +14,10 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 from features.contracts import TableContract
 from features.tables import CORE_COVERAGE, LABELS
 from pipelines.day_plan import DAY, can_train, coverage_days, label_days
-from pipelines.defs.hourly import asset_keys, limits, partition_tags, selected
+from pipelines.defs.hourly import asset_keys, failed_runs, limits, partition_tags, selected
 from pipelines.defs.raw import WHOLE
-from pipelines.hour_state import stored_starts
+from pipelines.hour_plan import Failed
+from pipelines.hour_state import stored_starts, whole_until
 from pipelines.ingest_run import STATIC_TABLES
 from pipelines.resources import Installation
 from pipelines.schedule_settings import ScheduleSettings
@@ -135,16 +136,18 @@ def daily_schedule(
             yield dg.SkipReason("a later one is due")
             return
         day = f"{at.astimezone(ZoneInfo(chosen.time_zone)):%Y-%m-%d}"
-        yield from _daily_runs(installation, day=day, whole=whole)
+        yield from _daily_runs(context.instance, installation, day=day, whole=whole)
 
     return daily
 
 
 def _daily_runs(
-    installation: Installation, *, day: str, whole: Sequence[str]
+    instance: dg.DagsterInstance, installation: Installation, *, day: str, whole: Sequence[str]
 ) -> Iterator[dg.RunRequest]:
     """The runs of a day, under keys of the site's own date: none is ever started twice."""
-    for key, days in days_due(installation.settings, now=installation.now).items():
+    settings, now = installation.settings, installation.now
+    failed = failed_runs(instance, since=now - timedelta(days=settings.schedule.look_back_days))
+    for key, days in days_due(settings, now=now, failed=failed).items():
         yield dg.RunRequest(
             run_key=f"{day}/{key}",
             asset_selection=asset_keys([key]),
@@ -190,18 +193,24 @@ def training_schedule(
     return training
 
 
-def days_due(settings: Settings, *, now: datetime) -> dict[str, Span]:
-    """The days that the daily work makes, by asset key.
+def days_due(
+    settings: Settings, *, now: datetime, failed: Sequence[Failed] = ()
+) -> dict[str, Span]:
+    """The days that the daily work makes, by asset key; none that lacks an hour still to be made.
+
+    After time off this work is due at the same moment as the hours that it rests on.
 
     Args:
         settings: The installation.
         now: The present.
+        failed: Runs of hours that failed.
     """
     record = Span(settings.start, max(settings.data_end(now), settings.start + DAY))
+    until = whole_until(settings, now=now, failed=failed)
     found = {
-        "features/labels": label_days(settings, now=now, made=_days(settings, LABELS, record)),
+        "features/labels": label_days(settings, until=until, made=_days(settings, LABELS, record)),
         "core/coverage": coverage_days(
-            settings, now=now, made=_days(settings, CORE_COVERAGE, record)
+            settings, until=until, made=_days(settings, CORE_COVERAGE, record)
         ),
     }
     return {key: days for key, days in found.items() if days is not None}

@@ -5,7 +5,7 @@ What is compared and told is in `pipelines.drop_folders` and `pipelines.troubles
 
 import json
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import dagster as dg
@@ -22,7 +22,15 @@ from pipelines.hour_state import hour_state
 from pipelines.resources import Installation
 from pipelines.settings import Settings
 from pipelines.store import Span, TableStore
-from pipelines.troubles import Trouble, book_from_text, book_to_text, tell_all
+from pipelines.troubles import (
+    SEEN,
+    Told,
+    Trouble,
+    book_from_text,
+    book_to_text,
+    change_of,
+    tell_all,
+)
 
 SCORES: Final = ("scores/gpu_scores", "scores/node_scores")
 _ENDED: Final = [
@@ -79,7 +87,7 @@ def champion_sensor(
     def champion_moved(
         context: dg.SensorEvaluationContext, installation: Installation
     ) -> dg.SensorResult | dg.SkipReason:
-        return _moved(context, installation.settings)
+        return _moved(context, installation.settings, now=installation.now)
 
     return champion_moved
 
@@ -106,12 +114,12 @@ def alerts_sensor(jobs: Sequence[str], *, status: dg.DefaultSensorStatus) -> dg.
             *failed_jobs(context.instance, jobs),
             *hours_aside(context.instance, installation),
         ]
-        book, problems = tell_all(settings, book_from_text(context.cursor), found, now=now)
+        before = book_from_text(context.cursor)
+        book, problems = tell_all(settings, before, found, now=now)
         context.update_cursor(book_to_text(book))
-        for one in found:
+        for one in change_of(before.get(SEEN, Told()), book[SEEN].open).fired:
+            # Once: each look that logs leaves a file, which Dagster never removes.
             context.log.warning("%s %s: %s", one.severity, one.key, one.words)
-        for problem in problems:
-            context.log.error("could not be told: %s", problem)
         told = "" if len(book) > 1 else "; serving names nobody to tell"
         named = ", ".join(one.key for one in found[:5]) or "nothing is wrong"
         yield dg.SkipReason(
@@ -177,14 +185,14 @@ def hours_aside(instance: dg.DagsterInstance, installation: Installation) -> Ite
 
 
 def _moved(
-    context: dg.SensorEvaluationContext, settings: Settings
+    context: dg.SensorEvaluationContext, settings: Settings, *, now: datetime
 ) -> dg.SensorResult | dg.SkipReason:
     """The run that scores by a new champion; the note of it where Dagster does not score."""
     try:
-        now = _champions(settings)
+        found = _champions(settings)
     except RegistryError as error:
         return dg.SkipReason(f"the registry cannot be asked: {error}")
-    cursor, words = json.dumps(now, sort_keys=True), ", ".join(now.values()) or "none"
+    cursor, words = json.dumps(found, sort_keys=True), ", ".join(found.values()) or "none"
     if context.cursor is None or context.cursor == cursor:
         context.update_cursor(cursor)
         return dg.SkipReason(f"champions: {words}")
@@ -198,7 +206,8 @@ def _moved(
     step = rule_of(settings).step
     span = Span(newest - step, newest)
     request = dg.RunRequest(
-        run_key=f"{cursor}@{newest:%Y-%m-%dT%H}",
+        # With the time of the look: a champion may go and come back within an hour.
+        run_key=f"{cursor}@{newest:%Y-%m-%dT%H}/{now:%Y-%m-%dT%H:%M}",
         asset_selection=asset_keys(SCORES),
         tags=partition_tags(span, step=step),
     )

@@ -62,7 +62,16 @@ SCORE_CASES: Final = (
         quiet=SEEN | for_good("scores_expired", 0),
     ),
     Case(  # nothing was ever published; while metrics cannot be read it is not this alert
-        alert="ForewarnScoresExpired", raising=SEEN, quiet=for_good("scores_readable", 0)
+        alert="ForewarnScoresExpired",
+        raising=SEEN,
+        quiet=for_good("scores_readable", 0),
+        after="4h",
+    ),
+    Case(  # an installation of two hours waits for its first scores
+        alert="ForewarnScoresExpired",
+        raising=SEEN | for_good("scores_expired", 1),
+        quiet=SEEN,
+        after="2h",
     ),
     Case(
         alert="ForewarnScoresUnreadable",

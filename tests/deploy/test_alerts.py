@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from pipelines.serving.open_metrics import metrics_registry, render
 from tests.deploy.alert_cases import HOOK_CASES, SCORE_CASES, Case, Series
+from tests.pipelines.serving.serving_world import World
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "prometheus"
 FILES = {"alerts.yaml": SCORE_CASES, "hook-alerts.yaml": HOOK_CASES}
@@ -57,6 +59,30 @@ def test_alerts_fire_when_they_must_and_only_then(name: str, every: str, tmp_pat
     assert promtool("test", "rules", tmp_path / "tests.yaml") == ""
 
 
+@pytest.mark.slow
+@needs_promtool
+def test_an_installation_that_waits_for_its_first_data_raises_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path / "site")
+    text = render(metrics_registry(world.settings, now=lambda: world.now))[0].decode()
+    series = {
+        sample: f"{value}+0x130"
+        for line in text.splitlines()
+        if not line.startswith("#")
+        for sample, value in [line.split(" ")[:2]]
+    }
+    assert "forewarn_scores_readable" in series
+    quiet = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [
+            {"expr": 'count(ALERTS{alertstate="firing"})', "eval_time": "2h", "exp_samples": []}
+        ],
+    }
+    content = {"rule_files": [str(DEPLOY / "alerts.yaml")], "tests": [quiet]}
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(content))
+    assert promtool("test", "rules", tmp_path / "tests.yaml") == ""
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_no_alert_is_without_a_case(name: str) -> None:
     shipped = {rule["alert"] for rule in rules_of(name) if "alert" in rule}
@@ -76,4 +102,4 @@ def test_every_alert_says_how_bad_what_and_where_to_read_on(name: str) -> None:
         assert rule["labels"]["severity"] in ("critical", "warning")
         said = rule["annotations"]
         assert set(said) == {"summary", "description", "runbook_url"}
-        assert said["runbook_url"].endswith(f"/runbook/#{rule['alert'].lower()}")
+        assert said["runbook_url"].endswith(f"/runbook.html#{rule['alert'].lower()}")

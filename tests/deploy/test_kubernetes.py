@@ -1,6 +1,7 @@
 """The shipped Kubernetes objects are valid, closed, apart from each other, and complete."""
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -266,6 +267,18 @@ def test_every_command_is_one_that_the_image_has(overlay: str) -> None:
         if program == "forewarn":
             spoken = tuple(word for word in words if word[0].isalpha())
             assert spoken in known, name
+
+
+@pytest.mark.parametrize("page", ["deployment.md", "runbook.md", "guides/kubernetes.md"])
+def test_the_guides_ask_within_a_pod_that_can_answer(page: str) -> None:
+    text = (FOLDER.parents[1] / "docs" / page).read_text()
+    asked = re.findall(r"exec deploy/(\S+) (?:-c (\S+) )?-- forewarn (\w+)", text)
+    assert asked
+    for name, container, command in asked:
+        pod = pods("small")[name]
+        assert container in ("", *(one["name"] for one in pod["containers"]))
+        if command == "doctor":  # looks at all sources, the cluster among them
+            assert pod["serviceAccountName"] == "forewarn-reader"
 
 
 @whole

@@ -1,19 +1,16 @@
-"""Every alert has its place in the runbook, and every command there exists as it is written."""
+"""Every alert has its place in the runbook.
+
+That commands of all pages exist is tested in `tests.docs.test_commands`.
+"""
 
 import re
-import shlex
 from pathlib import Path
 
-import click
 import pytest
-import typer
 import yaml
-
-from pipelines.cli import app
 
 ROOT = Path(__file__).parents[2]
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
-DOCUMENTS = ("runbook.md", "deployment.md")
 PARTS = ("**Means**", "**How bad**", "**Look**", "**Mend**", "**Over when**")
 
 
@@ -51,33 +48,3 @@ def test_alerts_that_are_sent_without_prometheus_have_one_too() -> None:
     }
     assert sent >= {"ForewarnNodeFailureLikely", "ForewarnCoverageLow"}
     assert sent <= set(sections())
-
-
-def commands(name: str) -> list[str]:
-    """Every command of ours that a document writes as code, on one line or over two."""
-    text = (ROOT / "docs" / name).read_text()
-    fenced = re.findall(r"^```\w*\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
-    plain = re.sub(r"^```\w*\n.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-    lines = [line for block in fenced for line in block.replace("\\\n", " ").splitlines()]
-    lines += re.findall(r"^    (.+)$", plain, flags=re.MULTILINE)
-    lines += [" ".join(one.split()) for one in re.findall(r"`([^`]+)`", plain)]
-    found = []
-    for line in lines:
-        match = re.match(r"(?:.*[ /])?(?<!-n )(forewarn [a-z].*)", line.split(" #")[0])
-        if match:
-            found.append(match.group(1))
-    return found
-
-
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_every_command_exists_with_its_options(name: str) -> None:
-    asked = commands(name)
-    assert len(asked) > 5
-    for line in asked:
-        words = shlex.split(line)[1:]
-        found: click.Command = typer.main.get_command(app)
-        while words and hasattr(found, "commands") and words[0] in found.commands:
-            found = found.commands[words.pop(0)]
-        assert not hasattr(found, "commands"), line
-        known = {option for one in found.params for option in (*one.opts, *one.secondary_opts)}
-        assert {word for word in words if word.startswith("--")} <= known, line

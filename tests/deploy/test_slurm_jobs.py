@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -29,19 +30,25 @@ def test_each_run_names_all_tables_that_are_made_together(tmp_path: Path) -> Non
         assert {key.to_user_string() for key in together} == set(names)
 
 
-def stubbed(folder: Path, *, fails: str = "") -> subprocess.CompletedProcess[str]:
+def stubbed(
+    folder: Path,
+    *,
+    job: Path = HOURLY,
+    fails: str = "",
+    now: str | None = "2026-03-29 01:12:00 UTC",
+) -> subprocess.CompletedProcess[str]:
     """Runs the job with programs that only note what they were asked."""
     for name in ("forewarn", "dagster"):
         script = f'#!/bin/sh\necho "{name} $*"\n[ "{name} $1" != "{fails}" ]\n'
         (folder / name).write_text(script)
         (folder / name).chmod(0o755)
     return subprocess.run(
-        ["/bin/sh", HOURLY],
+        ["/bin/sh", job],
         env={
             "PATH": "/usr/bin:/bin",
             "FOREWARN_BIN": str(folder),
-            "FOREWARN_NOW": "2026-03-29 01:12:00 UTC",  # Europe/Berlin skips an hour here
-            "TZ": "Europe/Berlin",
+            **({} if now is None else {"FOREWARN_NOW": now}),
+            "TZ": "Europe/Berlin",  # skips an hour at that time
         },
         capture_output=True,
         text=True,
@@ -59,11 +66,30 @@ def test_it_makes_the_last_three_full_hours_of_utc_and_then_scores(tmp_path: Pat
     assert ranged.endswith("--partition-range 2026-03-28-22:00...2026-03-29-00:00")
 
 
+def test_unless_told_otherwise_the_hours_are_those_before_the_present(tmp_path: Path) -> None:
+    before = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    done = stubbed(tmp_path, now=None)
+    (first, last) = re.findall(r"\d{4}-\d\d-\d\d-\d\d:00", done.stdout)
+    assert done.stderr == ""
+    ends = [datetime.strptime(one, "%Y-%m-%d-%H:%M").replace(tzinfo=UTC) for one in (first, last)]
+    assert ends[1] - ends[0] == timedelta(hours=2)
+    assert ends[1] in (before - timedelta(hours=1), before)
+
+
 def test_an_input_that_fails_keeps_no_score_back_and_tables_that_fail_do(tmp_path: Path) -> None:
     assert stubbed(tmp_path, fails="forewarn ingest").stdout.endswith("forewarn score\n")
     failed = stubbed(tmp_path, fails="dagster asset")
     assert failed.returncode != 0
     assert "forewarn score" not in failed.stdout
+
+
+@pytest.mark.parametrize("fails", ["", "forewarn outcomes", "forewarn retain"])
+def test_once_a_day_alerts_are_judged_and_old_data_goes_whichever_fails(
+    tmp_path: Path, fails: str
+) -> None:
+    done = stubbed(tmp_path, job=SLURM / "daily.sh", fails=fails)
+    assert done.stdout.splitlines() == ["forewarn outcomes", "forewarn retain"]
+    assert done.returncode == (1 if fails else 0)
 
 
 def test_scrontab_runs_files_that_are_shipped_and_may_be_run() -> None:

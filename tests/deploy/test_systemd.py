@@ -1,21 +1,28 @@
 """The units are valid, closed, and start what there is; accounts are apart."""
 
 import platform
+import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import typer
+import yaml
 
 from pipelines.cli import app
+from pipelines.site_init_files import SETTINGS
+from remediation.inbox_files import DONE, NEW, REFUSED
+from remediation.inbox_site import prepare_inbox
 from tests.deploy.manifests import FOLDER
 from tests.deploy.test_kubernetes import PROGRAMS, commands_of
 
 SYSTEMD = FOLDER.parent / "systemd"
 UNITS = sorted(SYSTEMD.glob("*.service"))
+SITE = "/etc/forewarn"
 INSTALLED = "/opt/forewarn/.venv/bin"
 HOOK = {
     "forewarn-remediate.service",
@@ -33,6 +40,10 @@ def settings_of(path: Path) -> dict[str, list[str]]:
         if is_setting and not line.startswith("#"):
             found.setdefault(key, []).append(value)
     return found
+
+
+def state_of(path: Path) -> list[str]:
+    return settings_of(path)["StateDirectory"]
 
 
 def hardening(path: Path) -> dict[str, list[str]]:
@@ -125,6 +136,22 @@ def test_libraries_that_try_what_is_refused_go_on_without_it() -> None:
     assert run("kill") == -signal.SIGSYS  # what systemd does to a unit that does not say so
 
 
+def test_the_guide_puts_files_where_units_and_hook_look_for_them() -> None:
+    guide = (FOLDER.parents[1] / "docs" / "deployment.md").read_text()
+    hook = yaml.safe_load((FOLDER.parent / "slurm" / "hook.yaml").read_text())
+    (root,) = re.findall(r"`data_root: (/\S+)`", guide)
+    assert hook["scores"]["folder"] == f"{root}/scores"
+    (settings,) = {
+        one.removeprefix("FOREWARN_SETTINGS=")
+        for path in UNITS
+        for one in settings_of(path)["Environment"]
+        if one.startswith("FOREWARN_SETTINGS=")
+    }
+    assert f"forewarn init --slurm --prometheus http://prometheus:9090 --out {SITE}" in guide
+    assert f"mv {SITE}/{SETTINGS} {settings} " in guide
+    assert hook["state"] in {f"/var/lib/{one}" for path in UNITS for one in state_of(path)}
+
+
 def test_the_accounts_are_those_of_the_units_and_only_the_hook_joins_the_other() -> None:
     lines = [
         line.split()
@@ -137,6 +164,26 @@ def test_the_accounts_are_those_of_the_units_and_only_the_hook_joins_the_other()
         path.name for path in UNITS if settings_of(path).get("SupplementaryGroups") == ["forewarn"]
     }
     assert joins == {"forewarn-api.service", "forewarn-board.service"}
+
+
+def test_what_takes_requests_may_put_them_into_the_inbox_and_nowhere_else_of_the_hooks(
+    tmp_path: Path,
+) -> None:
+    made = {
+        words[1]: words[2:5]
+        for line in (SYSTEMD / "tmpfiles.conf").read_text().splitlines()
+        if (words := line.split()) and words[0] == "d"
+    }
+    new = f"/var/lib/forewarn/inbox/{NEW}"
+    # The unit of the hook may not make them: it could not set the set-group bit.
+    prepare_inbox(tmp_path)
+    for name in (NEW, DONE, REFUSED):
+        mode = stat.S_IMODE((tmp_path / name).stat().st_mode)
+        assert made[f"/var/lib/forewarn/inbox/{name}"] == [f"{mode:04o}", "forewarn", "forewarn"]
+    for path in UNITS:
+        is_asked = path.name in ("forewarn-api.service", "forewarn-board.service")
+        expected = [f"-{new}"] if is_asked else []
+        assert settings_of(path).get("ReadWritePaths", []) == expected
 
 
 @pytest.mark.skipif(

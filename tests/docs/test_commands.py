@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
+import click
 import pytest
 import typer.main
 
@@ -11,7 +13,8 @@ from pipelines.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-_CODE = re.compile(r"^```.*?^```|^(?: {4}.*\n)+|`[^`\n]+`", re.DOTALL | re.MULTILINE)
+# Code within a sentence may go on in the next line.
+_CODE = re.compile(r"^```.*?^```|^(?: {4}.*\n)+|`[^`\n]+(?:\n[^`\n]+)?`", re.DOTALL | re.MULTILINE)
 # Not the namespace of `kubectl -n forewarn`.
 _COMMAND = re.compile(r"(?<![\w/.-])(?<!-n )forewarn( [^`|;&#<>\n]+)")
 
@@ -19,15 +22,21 @@ _COMMAND = re.compile(r"(?<![\w/.-])(?<!-n )forewarn( [^`|;&#<>\n]+)")
 def _commands(page: str) -> Iterator[list[str]]:
     """The words after `forewarn` of each command; brackets that mark the optional are dropped."""
     for code in _CODE.findall(page):
-        for words in _COMMAND.findall(code.replace("\\\n", " ")):
+        is_within = code.startswith("`") and not code.startswith("```")
+        for words in _COMMAND.findall(code.replace("\n" if is_within else "\\\n", " ")):
             given = re.sub(r"[\[\]`]", " ", words).split()
             # An account of that name, as in `sudo -u forewarn forewarn remediate`.
             if given[0] not in ("forewarn", "..."):
                 yield given
 
 
+@cache
+def _program() -> click.Command:
+    return typer.main.get_command(app)
+
+
 def _problem(given: list[str]) -> str | None:
-    command, rest = typer.main.get_command(app), list(given)
+    command, rest = _program(), list(given)
     while below := getattr(command, "commands", None):
         if not rest or rest[0].startswith("-"):
             return None
@@ -57,6 +66,9 @@ def test_commands_are_found_at_all() -> None:
     assert [*_commands("    forewarn score --loop\n\nSay `forewarn why NODE | less`.\n")] == [
         ["score", "--loop"],
         ["why", "NODE"],
+    ]
+    assert [*_commands("Say `forewarn models rollback m\n--by ME`, or `a` and\n`b`.\n")] == [
+        ["models", "rollback", "m", "--by", "ME"],
     ]
     assert _problem(["score", "--loop"]) is None
     assert _problem(["score", "--lop"]) == "no option --lop"

@@ -39,9 +39,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
     )
     assert made.returncode == 0, made.stderr
+    assert not [*folder.rglob("__pycache__")]
     return folder
 
 
+@pytest.mark.slow
 def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 30
@@ -54,10 +56,22 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
         assert not re.search(r"url\(['\"]?(https?:)?//|@import", sheet.read_text("utf-8")), sheet
 
 
+@pytest.mark.slow
 def test_a_link_to_a_file_of_the_repository_becomes_its_path(site: Path) -> None:
     html = (site / "inputs.html").read_text(encoding="utf-8")
     assert "<code>pipelines/mappings/titan.yaml</code>" in html
     assert 'href="../pipelines' not in html
+
+
+@pytest.mark.slow
+def test_what_alerts_link_to_is_a_place_on_the_site(site: Path) -> None:
+    rules = (ROOT / "deploy" / "prometheus").glob("*alerts.yaml")
+    links = re.findall(
+        r"https://forewarn\.example/(\S+)#(\S+)", "\n".join(one.read_text() for one in rules)
+    )
+    assert len(links) > 20
+    for page, anchor in links:
+        assert f'id="{anchor}"' in (site / page).read_text(encoding="utf-8"), anchor
 
 
 def test_every_linked_file_of_the_repository_is_there() -> None:

@@ -23,7 +23,6 @@ from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
 from dagster._utils.schedules import schedule_execution_time_iterator
 
 from pipelines.definitions import build_definitions
-from pipelines.publish import published_as_of
 from pipelines.remediate import stored_cluster
 from pipelines.resources import Installation
 from pipelines.settings import Settings, load_settings
@@ -52,7 +51,7 @@ class Clock:
     """The present, which goes on at the machine's pace between two moments that are set."""
 
     def __init__(self, at: datetime) -> None:
-        self._real = time.time
+        self._real, self._sleep = time.time, time.sleep
         self.set(at)
 
     def set(self, at: datetime) -> None:
@@ -62,11 +61,17 @@ class Clock:
     def seconds(self) -> float:
         return self._real() + self._ahead
 
+    def sleep(self, seconds: float) -> None:
+        """Waits, at no cost: a retry in ten seconds is made at once, ten seconds later."""
+        self._ahead += seconds
+        self._sleep(min(seconds, 0.001))
+
     @contextmanager
     def rules(self) -> Iterator[None]:
         """Has Dagster, MLflow and whoever asks for seconds take it for the present."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(time, "time", self.seconds)
+            patch.setattr(time, "sleep", self.sleep)
             patch.setattr("dagster._time._mockable_get_current_timestamp", self.seconds)
             patch.setattr(
                 "dagster._time._mockable_get_current_datetime",
@@ -136,7 +141,7 @@ class Life:
     watch: Callable[["Life"], None] = lambda life: None
     _cursors: dict[str, str | None] = field(default_factory=dict)
     _looked: datetime = T0
-    _published: tuple[datetime | None, bytes] = (None, b"")
+    _published: bytes = b""
 
     def __post_init__(self) -> None:
         self.write_settings()
@@ -162,7 +167,7 @@ class Life:
             "data_root": "data",
             "start": T0.isoformat(),
             "horizons_h": [24],
-            "split": {"valid_days": 2, "test_days": 3},
+            "split": {"valid_days": 2, "test_days": 2},
             "trained_on": "synthetic",
             "alert_budget_per_1000_node_days": 150.0,
             "switch_level": "leaf_switch",
@@ -260,7 +265,10 @@ class Life:
         self.said[name] = tick.skip_message or ""
         for event in tick.asset_events:
             self.instance.report_runless_asset_event(event)
-        ran = [self._run(one, by=name, job=one.job_name or "") for one in tick.run_requests or ()]
+        requests = tick.run_requests or ()
+        ran = [
+            self._run(one, by=name, job=one.job_name or str(sensor.job_name)) for one in requests
+        ]
         return any(ran)
 
     def _run(self, request: dg.RunRequest, *, by: str, job: str) -> bool:
@@ -270,7 +278,7 @@ class Life:
             return False
         tags = {k: v for k, v in request.tags.items() if k != "dagster/partition"}
         result = self.job(
-            job or "hourly",
+            job,
             tags={**tags, RUN_KEY: key},
             partition_key=request.partition_key,
             asset_selection=request.asset_selection,
@@ -285,8 +293,8 @@ class Life:
     def _hook_if_published(self) -> None:
         path = self.settings.scores_dir / "LATEST.json"
         content = path.read_bytes() if path.exists() else b""
-        if content != self._published[1]:
-            self._published = (published_as_of(self.settings.scores_dir), content)
+        if content != self._published:
+            self._published = content
             self.hook()
 
     def hook(self) -> Round:

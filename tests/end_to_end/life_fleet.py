@@ -44,10 +44,12 @@ def make_fleet(folder: Path) -> Path:
         Folder of the site's files.
     """
     signs = {"share_without": 0.05, "lead_h": [12.0, 48.0]}
+    demo = load_regime("demo")
+    decoys = [decoy.kind for decoy in demo.decoys]
     faults = {
         fault.fault_type: {"downtime": {"range_h": [1.0, 3.0]}, "silent_share": 0.0}
         | ({"precursor": signs} if fault.precursor else {})
-        for fault in load_regime("demo").faults
+        for fault in demo.faults
     }
     regime = folder / "life.yaml"
     regime.write_text(
@@ -58,6 +60,7 @@ def make_fleet(folder: Path) -> Path:
                 "hazard_multiplier": _MULTIPLIER,
                 "scrape_s": _SCRAPE_S,
                 "faults": faults,
+                "decoys": {kind: {"per_precursor": 0.0} for kind in decoys},
             }
         )
     )

@@ -68,6 +68,7 @@ class Watch:
         no_key_ran_twice(life)
         partitions_are_noted_once_per_run(life)
         every_score_has_its_samples(life, since=life.now - DAY)
+        hook_has_seen_the_newest_tick(life)
         self.ledger = ledger_only_grows(life, self.ledger)
         nothing_is_done_on_unknown_scores(life)
         caps_hold(life)
@@ -174,6 +175,14 @@ def ledger_of(life: Life) -> list[Entry]:
         return list(ledger.entries())
 
 
+def hook_has_seen_the_newest_tick(life: Life) -> None:
+    """The hook's last round rested on what is published now."""
+    run = life.rounds[-1].run
+    assert run is not None, f"{life.now}: {life.rounds[-1].refused_by}"
+    as_of = published_as_of(life.settings.scores_dir)
+    assert run.published.as_of == as_of, f"{life.now}: the hook has not seen the tick of {as_of}"
+
+
 def ledger_only_grows(life: Life, before: Sequence[str]) -> list[str]:
     """What was written stays, and each intent has its outcome."""
     entries = ledger_of(life)
@@ -186,11 +195,13 @@ def ledger_only_grows(life: Life, before: Sequence[str]) -> list[str]:
 
 
 def nothing_is_done_on_unknown_scores(life: Life) -> None:
-    """An intent rests on a score that is known, of a model, and not expired."""
-    for entry in ledger_of(life):
+    """An intent rests on a decision about a score that is known and had not expired."""
+    entries = ledger_of(life)
+    decided = {entry.decision_id: entry.body for entry in entries if entry.kind == "decision"}
+    for entry in entries:
         if entry.kind != "intent":
             continue
-        body = entry.body
+        body = decided[entry.decision_id]
         assert body["status"] == "ok", f"{entry.node}: acted on a score that is {body['status']}"
         assert body["score"] is not None, f"{entry.node}: acted without a score"
         expires = datetime.fromisoformat(body["expires_at"])

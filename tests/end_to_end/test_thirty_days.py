@@ -14,10 +14,12 @@ import polars as pl
 import pytest
 import yaml
 
+from features.errors import StructureError
 from features.monitoring_tables import DRIFT
 from features.tables import (
     CORE_GPU_TELEMETRY,
     CORE_INCIDENTS,
+    CORE_INVENTORY,
     CORE_JOBS,
     CORE_MAINTENANCE,
     CORE_NODE_STATES,
@@ -187,21 +189,18 @@ def bad_model(life: Life) -> None:
 
 
 def register_bad(life: Life) -> RegisteredVersion:
-    """Trains on labels that were dealt out anew among the rows, and registers what came of it."""
+    """Trains on a record whose incidents were dealt to other nodes; registers what came of it."""
     settings = life.settings
     store, catalogue = TableStore(settings.store_root), load_catalogue(None)
-    labels = store.read(LABELS)
-    dealt = ("label", "incident_id", "fault_type")
-    shuffled = labels.filter(pl.col("label").is_not_null()).with_columns(
-        labels.filter(pl.col("label").is_not_null())
-        .select(dealt)
-        .sample(fraction=1, shuffle=True, seed=1)
-    )
-    before = {one.version for one in registry_of(settings).versions(registered_name(settings, 24))}
+    registry, name = registry_of(settings), registered_name(settings, 24)
+    before = registry.versions(name)
+    names = others(life)
     said = train_candidates(
         store.read(GPU_MATRIX),
-        labels=shuffled,
-        incidents=store.read(CORE_INCIDENTS),
+        labels=store.read(LABELS).with_columns(pl.col("entity_id").replace(names)),
+        incidents=store.read(CORE_INCIDENTS).with_columns(
+            pl.col("entity_id", "node").replace(names)
+        ),
         topology=store.read(CORE_TOPOLOGY),
         settings=settings,
         catalogue=catalogue,
@@ -209,13 +208,19 @@ def register_bad(life: Life) -> RegisteredVersion:
             store.read(CORE_MAINTENANCE), store.read(CORE_NODE_STATES), catalogue=catalogue
         ),
     )
-    new = [
-        one
-        for one in registry_of(settings).versions(registered_name(settings, 24))
-        if one.version not in before
-    ]
+    new = set(registry.versions(name)) - set(before)
     assert len(new) == 1, said
-    return new[0]
+    return new.pop()
+
+
+def others(life: Life) -> dict[str, str]:
+    """For each node and GPU another one."""
+    inventory = TableStore(life.settings.store_root).read(CORE_INVENTORY).sort("node", "slot")
+    found: dict[str, str] = {}
+    for column, by in (("node", 5), ("gpu_uuid", 40)):
+        names = inventory[column].unique(maintain_order=True).to_list()
+        found |= dict(zip(names, names[by:] + names[:by], strict=True))
+    return found
 
 
 def warmer(samples: pl.DataFrame) -> pl.DataFrame:
@@ -259,7 +264,6 @@ def schema_change(life: Life) -> None:
     life.drop.deliver(life.now)
     life.look()
     assert "ok" in statuses(life).values()
-    spoil_a_column(life)
 
 
 def use_new_names(life: Life, unread: Path) -> None:
@@ -271,24 +275,28 @@ def use_new_names(life: Life, unread: Path) -> None:
     inputs = yaml.safe_load((folder / "inputs.yaml").read_text())
     one = {
         "kind": "history",
-        "path": "telemetry_4/*.parquet",
+        "path": "telemetry_4/*/*.parquet",
         "mapping": "mappings/telemetry_4.yaml",
     }
     inputs["inputs"].append(one)
     (folder / "inputs.yaml").write_text(yaml.safe_dump(inputs))
     life.drop.telemetry = folder / "telemetry_4"
-    life.drop.telemetry.mkdir()
-    unread.rename(life.drop.telemetry / unread.name)
+    target = life.drop.telemetry / unread.parent.name / unread.name
+    target.parent.mkdir(parents=True)
+    unread.rename(target)
 
 
-def spoil_a_column(life: Life) -> None:
-    """A table that an earlier release stored lacks an optional column: it is then unknown."""
+def older_table(life: Life) -> None:
+    """A table that lacks a column is refused in words until it is made again; no row is lost."""
     store = TableStore(life.settings.store_root)
+    rows = store.read(CORE_JOBS)
     (path,) = store.files(CORE_JOBS)
     assert isinstance(path, Path)
-    rows = store.read(CORE_JOBS)
     pl.read_parquet(path).drop("cause").write_parquet(path)
-    assert store.read(CORE_JOBS).equals(rows.with_columns(cause=pl.lit(None, dtype=pl.String)))
+    with pytest.raises(StructureError, match="core/jobs: column 'cause'"):
+        store.read(CORE_JOBS)
+    life.go_to(at(23, 7))
+    assert rows.join(store.read(CORE_JOBS), on=CORE_JOBS.key, how="anti").is_empty()
 
 
 def forgotten_user(life: Life) -> None:
@@ -336,6 +344,7 @@ DAYS: Final[Sequence[Callable[[Life], None]]] = (
     two_days_off,
     bad_model,
     schema_change,
+    older_table,
     forgotten_user,
     older_release,
     last_days,

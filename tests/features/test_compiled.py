@@ -1,10 +1,11 @@
 """Compiling works wherever the program lies."""
 
 import importlib
+from pathlib import Path
 
 import pytest
 
-from features.compiled import jit
+from features.compiled import _njit, jit
 
 
 def plus_one(number):
@@ -24,6 +25,19 @@ def test_a_loop_is_compiled_where_no_cache_can_be_written(monkeypatch):
     compiled = jit(plus_one)
     assert compiled(1) == 2
     assert compiled.signatures
+
+
+def test_a_folder_that_is_named_for_loops_keeps_those_of_each_release_apart(monkeypatch, tmp_path):
+    numba = importlib.import_module("numba")
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    _njit.cache_clear()
+    try:
+        _njit()
+        first = Path(numba.config.CACHE_DIR)
+    finally:
+        _njit.cache_clear()
+    assert first.parent == tmp_path
+    assert first.name.startswith("loops-")
 
 
 @pytest.mark.parametrize("module", ["prometheus.pull", "prometheus.client", "prometheus.tables"])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from models.alias_log import AliasMove
 from models.bundle import ModelBundle
 from models.evaluation import Estimate
 from models.gate import GateDecision
@@ -56,6 +57,28 @@ def test_only_what_nothing_needs_is_surplus(
     assert surplus(registry, name, before=LATER, keep=1) == [4]
     assert surplus(registry, name, before=LATER, keep=2) == []
     assert surplus(registry, name, before=LATER - SEPARATELY, keep=1) == []
+
+
+def test_a_version_that_was_champion_until_lately_stays(
+    registry: VersionRemover,
+    versions: list[RegisteredVersion],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, old = versions[0].name, versions[3].version
+    assert surplus(registry, name, before=LATER, keep=1) == [old]
+    left = AliasMove(
+        at=LATER + timedelta(hours=1), name=name, move="promote", version=5, earlier=old,
+        by="a", reason="b", is_done=False,
+    )  # fmt: skip
+    monkeypatch.setattr(registry, "moves", lambda _: (left,))
+    assert surplus(registry, name, before=LATER, keep=1) == []
+
+
+def test_a_version_that_is_pinned_meanwhile_is_not_forgotten(
+    registry: VersionRemover, versions: list[RegisteredVersion]
+) -> None:
+    with pytest.raises(RegistryError, match="was not removed: it is pinned"):
+        registry.forget(versions[1])
 
 
 def test_a_version_with_an_alias_is_not_forgotten(

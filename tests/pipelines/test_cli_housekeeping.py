@@ -44,10 +44,10 @@ def run(*words: str, site: Path) -> tuple[int, str]:
 
 def test_retain_says_what_it_would_do_then_does_it_then_has_nothing_to_do(site: Path) -> None:
     code, said = run("retain", "--dry-run", site=site)
-    assert (code, "makes 1 days one file each, 2026-01-05" in said) == (0, True)
+    assert (code, "makes one file a day of 1 day, 2026-01-05" in said) == (0, True)
     assert "would be touched" in said
     code, said = run("retain", site=site)
-    assert (code, "1 changes" in said) == (0, True)
+    assert (code, "1 change," in said) == (0, True)
     assert run("retain", site=site) == (0, "Nothing is over, and nothing is to be compacted.\n")
 
 

@@ -78,7 +78,7 @@ def land(
 def compact(root: Path, *, keeps_sights: bool = True) -> Folded:
     done = Folded()
     with Landing(root).writer():
-        compactor = LandingCompactor(root, until=LATE, keeps_sights=keeps_sights)
+        compactor = LandingCompactor(root, until=LATE, keeps_sights=keeps_sights, states_days=800)
         for table in ROW_AGE:
             for group in compactor.foldable(table):
                 done += compactor.fold(table, group)
@@ -128,7 +128,7 @@ def test_every_table_reads_as_before_whatever_landed_and_was_superseded(
 def test_parts_of_a_day_become_one_and_a_second_run_finds_nothing(tmp_path: Path) -> None:
     for number in range(5):
         land(Landing(tmp_path), f"r{number}", [number])
-    compactor = LandingCompactor(tmp_path, until=LATE, keeps_sights=True)
+    compactor = LandingCompactor(tmp_path, until=LATE, keeps_sights=True, states_days=800)
     assert len(compactor.parts("raw/kernel_log")) == 5
     compact(tmp_path)
     parts = compactor.parts("raw/kernel_log")
@@ -141,7 +141,7 @@ def test_parts_of_a_day_become_one_and_a_second_run_finds_nothing(tmp_path: Path
 def test_young_parts_of_daily_tables_wait(tmp_path: Path) -> None:
     for number in range(3):
         land(Landing(tmp_path), f"r{number}", [number])
-    compactor = LandingCompactor(tmp_path, until=T0 + DAY, keeps_sights=True)
+    compactor = LandingCompactor(tmp_path, until=T0 + DAY, keeps_sights=True, states_days=800)
     assert not compactor.foldable("raw/kernel_log")
     assert compactor.foldable("raw/job_log")
 
@@ -153,7 +153,7 @@ def test_large_parts_of_samples_are_left_and_what_servers_repeat_is_merged(
         land(Landing(tmp_path), f"r{number}", [number])
     monkeypatch.setitem(compaction_landing._LARGE, "day", 1)  # type: ignore[attr-defined]
     compact(tmp_path)
-    compactor = LandingCompactor(tmp_path, until=LATE, keeps_sights=True)
+    compactor = LandingCompactor(tmp_path, until=LATE, keeps_sights=True, states_days=800)
     counts = [len(compactor.parts(table)) for table in ("raw/kernel_log", "raw/inventory")]
     assert counts == [3, 1]
 
@@ -248,7 +248,11 @@ def test_a_state_without_an_end_is_kept_until_its_node_says_another() -> None:
         {"node": "n1", "valid_from": T0 + 90 * DAY} | said,
     )
     kept = still_open(rows, before=T0 + 30 * DAY)
-    assert kept.select("node", "valid_from").rows() == [("n2", T0), ("n1", T0 + 90 * DAY)]
+    assert kept.sort("node", "valid_from").select("node", "valid_from").rows() == [
+        ("n1", T0 + DAY),
+        ("n1", T0 + 90 * DAY),
+        ("n2", T0),
+    ]
 
 
 @pytest.mark.parametrize(

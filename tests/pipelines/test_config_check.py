@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from features.errors import SettingsError
 from pipelines.cli import app
 from pipelines.config_check import ConfigReport, check_config
 from pipelines.config_show import settings_in_force
+from pipelines.settings import load_settings
+from pipelines.sources.site.listing import load_inputs
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SETTINGS = """\
@@ -82,7 +85,10 @@ def test_every_mistake_of_every_file_is_told_at_once_with_its_line(tmp_path: Pat
         ("site: [", 1, "no YAML"),
         ("- a", None, "expected keys and values, got list"),
         ("", None, "an empty file"),
-        ("site: lab\nstart: 2026-02-30\n", None, "cannot be read"),
+        ("site: lab\nstart: 2026-02-30\n", 2, "cannot be read"),
+        (SETTINGS + "1: x\n", 5, "1: expected a name as a key"),
+        (SETTINGS + "2026-01-01: x\n", 5, "2026-01-01: expected a name as a key"),
+        (SETTINGS + "api:\n  true: x\n", 6, "api.true: expected a name as a key"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_problem(
@@ -100,6 +106,62 @@ def test_aliases_of_aliases_end(tmp_path: Path) -> None:
     report = check(tmp_path, SETTINGS + "\n".join(lines))
     assert len(report.problems) == 30
     assert check(tmp_path, SETTINGS + "a: &a [*a]").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "score_database: {password: hunter2}",
+        "score_database: {passwort: hunter2}",
+        "score_database: hunter2",
+        'score_database: {url: "postgresql://me:p@hunter2@db/x"}',
+        'score_database: {url: "postgresql://me@db/x?password=hunter2"}',
+        'serving: {alertmanager: {url: "http://hunter2@host"}}',
+        "serving: {webhook: {url: 'https://me:hunter2@host', key: [hunter2]}}",
+        "api: {tokens: {ops: hunter2}}",
+        "api: {tokens: [hunter2]}",
+        "password: hunter2",
+        "score_database: {password: hunter2",
+        "score_database: {password: %hunter2}",
+    ],
+)
+def test_a_secret_in_the_place_of_its_reference_is_never_shown(tmp_path: Path, more: str) -> None:
+    report = check(tmp_path, f"{SETTINGS}{more}\n")
+    assert report.exit_code == 2
+    with pytest.raises(SettingsError) as error:
+        load_settings(tmp_path / "forewarn.yaml")
+    for said in (report.words(), report.json(), str(error.value)):
+        assert "hunter2" not in said
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "{kind: prometheus, url: 'http://p:9090', auth: hunter2}",
+        "{kind: prometheus, url: 'http://p:9090', auth: {token: hunter2}}",
+        "{kind: prometheus, url: 'http://me:hunter2@p:9090'}",
+        "{kind: prometheus, url: 'http://p:9090/?token=hunter2'}",
+    ],
+)
+def test_a_secret_in_the_list_of_inputs_is_never_shown(tmp_path: Path, entry: str) -> None:
+    report = check(tmp_path, inputs=f"site: lab\ninputs: [{entry}]\n")
+    assert report.exit_code == 2
+    with pytest.raises(SettingsError) as error:
+        load_inputs(tmp_path / "inputs.yaml")
+    assert "hunter2" not in report.words() + str(error.value)
+
+
+@pytest.mark.parametrize("name", ['"a\\0b"', '"\\ud800"'])
+def test_what_no_file_can_be_called_is_told_with_its_line(tmp_path: Path, name: str) -> None:
+    report = check(tmp_path, SETTINGS.replace("inputs.yaml", name))
+    assert said(report)[0] == ("forewarn.yaml", 2, "inputs")
+    assert report.words().isascii()
+
+
+def test_a_part_of_a_secret_given_by_the_environment_names_its_variable(tmp_path: Path) -> None:
+    name = "FOREWARN__SCORE_DATABASE__PASSWORD__FILE"
+    (problem,) = check(tmp_path, environment={name: "relative"}).problems
+    assert (problem.file, problem.key) == ("environment", name)
 
 
 def test_an_absent_list_of_inputs_is_told(tmp_path: Path) -> None:
@@ -284,3 +346,33 @@ def test_the_length_of_a_part_is_compared_with_the_embargo_exactly(tmp_path: Pat
             f"valid_until: '{moment.isoformat()}'}}\n"
         )
         assert bool(check(tmp_path, settings).problems) is is_told
+
+
+def test_a_value_that_a_merge_brings_is_no_default(tmp_path: Path) -> None:
+    path = tmp_path / "forewarn.yaml"
+    path.write_text(SETTINGS + "api: {tokens: &t {}, <<: {burst: 3}}\n")
+    origins = {one.key: one.origin for one in settings_in_force(path, {})}
+    assert (origins["api.burst"], origins["api.rate_per_s"]) == ("line 5", "default")
+
+
+def test_a_secret_that_is_read_once_is_left_to_its_service(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    secret = f"score_database: {{password: {{file: {tmp_path / 'pipe'}}}}}\n"
+    assert check(tmp_path, SETTINGS + secret).problems == ()
+
+
+def test_secrets_of_the_hook_are_looked_at_beside_settings_with_mistakes(tmp_path: Path) -> None:
+    hook = (
+        "state: s\nscores: {folder: data/scores}\ncluster: {kind: slurm}\n"
+        "actuator: {kind: webhook, url: 'https://host', key_file: none}\n"
+    )
+    report = check(tmp_path, SETTINGS + "lead_minuts: 3\n", hook=hook)
+    assert ("hook.yaml", 4, "actuator.key_file") in said(report)
+
+
+def test_what_a_terminal_cannot_show_is_written_out(tmp_path: Path) -> None:
+    path = tmp_path / "forewarn.yaml"
+    path.write_text(SETTINGS + 'note: "\\ud800\\u009b2J"\n')
+    made = CliRunner().invoke(app, ["config", "show", "--settings", str(path)])
+    assert made.exit_code == 0, made.output
+    assert r"\ud800\x9b2J" in made.output

@@ -30,23 +30,23 @@ def site(**changes: Any) -> Settings:
 def test_a_day_is_labelled_once_lead_and_longest_horizon_are_past(
     after: timedelta, days: int | None
 ) -> None:
-    found = label_days(site(), now=T0 + after, made=())
+    found = label_days(site(), until=T0 + after, made=())
     assert found == (None if days is None else Span(T0, T0 + days * DAY))
 
 
 def test_days_that_were_missed_and_the_last_week_are_labelled_again() -> None:
     settings, now = site(), T0 + 32 * DAY + timedelta(hours=1)
     every = [T0 + n * DAY for n in range(30)]
-    assert label_days(settings, now=now, made=every) == Span(T0 + 23 * DAY, T0 + 30 * DAY)
+    assert label_days(settings, until=now, made=every) == Span(T0 + 23 * DAY, T0 + 30 * DAY)
     gap = [day for day in every if day != T0 + 20 * DAY]
-    assert label_days(settings, now=now, made=gap) == Span(T0 + 20 * DAY, T0 + 30 * DAY)
+    assert label_days(settings, until=now, made=gap) == Span(T0 + 20 * DAY, T0 + 30 * DAY)
 
 
 def test_coverage_counts_days_that_are_over_and_the_last_one_again() -> None:
     now = T0 + 5 * DAY + timedelta(hours=3)
     made = [T0 + n * DAY for n in range(5)]
-    assert coverage_days(site(), now=now, made=made) == Span(T0 + 4 * DAY, T0 + 5 * DAY)
-    assert coverage_days(site(), now=T0 + timedelta(hours=3), made=()) is None
+    assert coverage_days(site(), until=now, made=made) == Span(T0 + 4 * DAY, T0 + 5 * DAY)
+    assert coverage_days(site(), until=T0 + timedelta(hours=3), made=()) is None
 
 
 @pytest.mark.parametrize(

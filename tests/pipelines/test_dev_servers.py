@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +15,9 @@ import pytest
 import requests
 import yaml
 
+from pipelines import dev_servers
 from pipelines.demo import SAMPLES
 from pipelines.dev_servers import BOARD_PORT, DAGSTER_PORT, HOST, MLFLOW_PORT
-
-pytestmark = pytest.mark.slow
 
 NAMES = ("Board", "MLflow", "Dagster")
 PORTS = (BOARD_PORT, DAGSTER_PORT, MLFLOW_PORT)
@@ -71,6 +71,7 @@ def servers(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
             process.wait(60)
 
 
+@pytest.mark.slow
 def test_everything_is_up_runs_at_a_click_and_stops(servers: subprocess.Popen[str]) -> None:
     assert servers.stdout is not None
     said = []
@@ -103,3 +104,25 @@ def test_everything_is_up_runs_at_a_click_and_stops(servers: subprocess.Popen[st
     servers.send_signal(signal.SIGTERM)
     assert servers.wait(60) == 0
     assert not [port for port in PORTS if is_taken(port)]
+
+
+def test_servers_that_do_not_stop_are_killed_together_whatever_key_is_pressed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dev_servers, "_STOP_SECONDS", 0.2)
+    before = {which: signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)}
+    stubborn = ["sh", "-c", "trap '' TERM; echo; while :; do sleep 1; done"]
+    servers = [
+        subprocess.Popen(stubborn, stdout=subprocess.PIPE, start_new_session=True) for _ in range(2)
+    ]
+    for server in servers:
+        assert server.stdout is not None
+        server.stdout.readline()  # it has set its trap
+        server.stdout.close()
+    threading.Timer(0.05, signal.raise_signal, [signal.SIGINT]).start()
+    try:
+        dev_servers._stop(servers)
+    finally:
+        for which, handler in before.items():
+            signal.signal(which, handler)
+    assert [server.returncode for server in servers] == [-signal.SIGKILL] * 2

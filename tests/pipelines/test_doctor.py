@@ -3,7 +3,6 @@
 import json
 import os
 import socket
-import sqlite3
 import ssl
 import time
 from collections.abc import Iterator
@@ -23,8 +22,8 @@ from dagster import DagsterInstance
 from dagster._daemon.types import DaemonHeartbeat
 from typer.testing import CliRunner
 
-from features.errors import SourceError
-from pipelines import doctor_hook, doctor_servers, doctor_storage
+from features.errors import ForewarnError, SourceError
+from pipelines import doctor_servers, doctor_storage
 from pipelines.cli import app
 from pipelines.doctor import Examination
 from pipelines.doctor_http import HttpLook
@@ -33,11 +32,6 @@ from pipelines.doctor_sources import probe_files, probe_scrape, source_probes
 from pipelines.settings import Settings, settings_from
 from pipelines.sources.site.listing import load_inputs
 from pipelines.sources.site.server_inputs import ScrapeInput
-from remediation.actuators.slurm_run import Ran
-from remediation.hook_settings import HookSettings
-from remediation.ledger import LedgerError
-from remediation.ledger_sqlite import SqliteLedger
-from remediation.program_loop import RoundNote
 
 NOW = datetime(2026, 3, 1, 12, 5, tzinfo=UTC)
 WELL = Finding("ok", "well")
@@ -52,17 +46,6 @@ def settings_of(folder: Path, **more: Any) -> Settings:
         **more,
     }
     return settings_from(content, origin=folder / "forewarn.yaml")
-
-
-def hook_of(folder: Path, **more: Any) -> HookSettings:
-    content = {
-        "state": folder / "hook",
-        "scores": {"folder": folder / "scores"},
-        "cluster": {"kind": "slurm"},
-        "site": {"kill_switch": folder / "STOP"},
-        **more,
-    }
-    return HookSettings.model_validate(content)
 
 
 class Pages(BaseHTTPRequestHandler):
@@ -251,93 +234,6 @@ def test_a_stranger_on_our_port_is_told(tmp_path: Path, server: str) -> None:
     assert doctor_servers.probe_own(settings, "127.0.0.1:9").state == "ok"
 
 
-class Scripted:
-    """Answers commands as it was told; the fake of the hook's command runner."""
-
-    def __init__(self, **answers: Ran) -> None:
-        self.answers = answers
-
-    def run(self, command: Any, **_: Any) -> Ran:
-        return self.answers[
-            command[2] if command[0] == "scontrol" and len(command) > 2 else command[0]
-        ]
-
-
-def ran(code: int, out: str = "", err: str = "") -> Ran:
-    return Ran(command=("c",), code=code, out=out, err=err)
-
-
-@pytest.mark.parametrize(
-    ("answer", "state"),
-    [
-        (ran(126, err="forewarn-slurm: not allowed to execute 'scontrol'"), "ok"),
-        (ran(0, out="Slurmctld(primary) at x is UP"), "warn"),
-        (ran(1, err="sudo: a password is required"), "FAIL"),
-        (ran(127, err="No such file"), "FAIL"),
-    ],
-)
-def test_the_wrapper_of_slurm_is_known_by_what_it_refuses(answer: Ran, state: str) -> None:
-    found = doctor_hook.slurm_rights(Scripted(scontrol=answer), ("sudo", "-n"))
-    assert found.state == state
-
-
-@pytest.mark.parametrize(
-    ("user", "level", "state"),
-    [("slurm", "None", "ok"), ("root", "None", "ok"), ("me", "Operator", "ok"), ("me", "", "FAIL")],
-)
-def test_only_slurms_own_people_may_update_nodes(
-    monkeypatch: pytest.MonkeyPatch, user: str, level: str, state: str
-) -> None:
-    monkeypatch.setattr(doctor_hook.getpass, "getuser", lambda: user)
-    runner = Scripted(config=ran(0, out="SlurmUser = slurm(64030)"), sacctmgr=ran(0, out=level))
-    assert doctor_hook.slurm_rights(runner, ()).state == state
-
-
-def test_a_ledger_is_verified_and_one_of_another_release_left_alone(tmp_path: Path) -> None:
-    hook = hook_of(tmp_path)
-    assert "not there yet" in doctor_hook.probe_ledger(hook, now=NOW).what
-    assert not hook.ledger_file.exists()
-    SqliteLedger(hook.ledger_file).close()
-    assert doctor_hook.probe_ledger(hook, now=NOW) == Finding("ok", "whole, 0 entries")
-    with closing(sqlite3.connect(hook.ledger_file)) as ledger:
-        ledger.execute("PRAGMA user_version = 1")
-    with pytest.raises(LedgerError, match=r"docs/upgrade\.md"):
-        doctor_hook.probe_ledger(hook, now=NOW)
-    with closing(sqlite3.connect(hook.ledger_file)) as ledger:
-        assert ledger.execute("PRAGMA user_version").fetchone() == (1,)
-
-
-def test_a_kill_switch_that_is_set_or_cannot_be_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hook = hook_of(tmp_path)
-    assert doctor_hook.probe_kill_switch(hook).state == "ok"
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "access", lambda *_: False)
-        assert "cannot be set" in doctor_hook.probe_kill_switch(hook).what
-    (tmp_path / "STOP").touch()
-    assert doctor_hook.probe_kill_switch(hook).state == "warn"
-
-
-def test_rounds_that_fail_or_stop_are_told(tmp_path: Path) -> None:
-    hook = hook_of(tmp_path)
-    assert doctor_hook.probe_round(hook, now=NOW).state == "warn"
-
-    def note(at: datetime, *, is_failed: bool) -> Finding:
-        RoundNote(
-            ended_at=at, text="t", is_failed=is_failed, failed_in_row=2, rounds=9, failed=2
-        ).write(hook.state)
-        return doctor_hook.probe_round(hook, now=NOW)
-
-    assert note(NOW - timedelta(minutes=1), is_failed=False).state == "ok"
-    assert note(NOW - timedelta(hours=3), is_failed=False).state == "warn"
-    assert note(NOW, is_failed=True).state == "FAIL"
-
-
-def test_scores_that_are_not_there_are_no_failure_of_the_hook(tmp_path: Path) -> None:
-    assert doctor_hook.probe_scores(hook_of(tmp_path), now=NOW).state == "warn"
-
-
 def test_the_command_ends_with_its_code(tmp_path: Path) -> None:
     (tmp_path / "forewarn.yaml").write_text(
         "site: lab\ninputs: inputs.yaml\ndata_root: data\nstart: 2026-01-01T00:00:00Z\n"
@@ -409,3 +305,62 @@ def test_daemons_of_dagster_are_known_by_their_last_sign_of_life(tmp_path: Path)
     assert beat("SCHEDULER", now).state == "ok"
     assert beat("SENSOR", now - 3600).state == "warn"
     assert beat("SCHEDULER", now - 3600).state == "FAIL"
+
+
+def test_a_home_that_dagster_never_used_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    assert "no daemon ever ran" in doctor_servers.probe_dagster(tmp_path).what
+    assert doctor_servers.probe_dagster(tmp_path / "none").state == "warn"
+    assert [one.name for one in tmp_path.iterdir()] == ["dagster.yaml"]
+
+
+def test_our_own_server_may_listen_on_ipv6(tmp_path: Path) -> None:
+    with closing(socket.socket(socket.AF_INET6)) as other:
+        try:
+            other.bind(("::1", 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+        port = other.getsockname()[1]
+        found = doctor_servers.probe_own(settings_of(tmp_path), f"[::1]:{port}")
+    assert (found.state, "is free" in found.what) == ("ok", True)
+
+
+def test_a_probe_that_hangs_does_not_keep_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "forewarn.yaml").write_text(
+        "site: lab\ninputs: inputs.yaml\ndata_root: data\nstart: 2026-01-01T00:00:00Z\n"
+    )
+    hangs = look_at_all([FakeProbe("hangs", WELL, seconds=60)], timeout_s=0.05)
+    monkeypatch.setattr("pipelines.doctor.examine", lambda *_, **__: Examination(hangs))
+    ended: list[int] = []
+    monkeypatch.setattr("os._exit", ended.append)
+    CliRunner().invoke(app, ["doctor", "--settings", str(tmp_path / "forewarn.yaml")])
+    assert ended == [1]
+
+
+def test_a_score_database_that_is_down_is_no_fault_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PW", "hunter2")
+    with closing(socket.socket()) as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"postgresql+psycopg://me@127.0.0.1:{closed.getsockname()[1]}/x"
+        database = {"url": url, "password": {"variable": "PW"}}
+        with pytest.raises(ForewarnError) as error:
+            doctor_servers.probe_score_database(settings_of(tmp_path, score_database=database))
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_database_of_dagster_that_is_down_is_no_fault_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    utils = pytest.importorskip("dagster_postgres.utils")
+
+    def fails(_home: str) -> None:
+        raise utils.DagsterPostgresException("too many retries for DB connection")
+
+    monkeypatch.setattr(DagsterInstance, "from_config", fails)
+    (tmp_path / "dagster.yaml").write_text("storage: {postgres: {}}\n")
+    with pytest.raises(SourceError, match="cannot be read: too many retries"):
+        doctor_servers.probe_dagster(tmp_path)

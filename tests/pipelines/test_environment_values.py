@@ -97,9 +97,28 @@ def test_a_wrong_value_names_the_variable(path: Path, monkeypatch: pytest.Monkey
 
 
 def test_yaml_that_is_none_is_a_mistake_of_its_variable() -> None:
-    found = given_by({"FOREWARN__HORIZONS_H": "[24", "OTHER": "1"}, Settings)
+    found = given_by({"FOREWARN__HORIZONS_H": "[24, {]", "OTHER": "1"}, Settings)
     assert list(found.mistakes) == ["FOREWARN__HORIZONS_H"]
     assert found.values == ()
+
+
+def test_a_key_given_by_two_variables_is_a_mistake_and_not_the_later_ones() -> None:
+    found = given_by({"FOREWARN__API__BURST": "4", "FOREWARN__api__burst": "3"}, Settings)
+    assert [one.value for one in found.values] == ["4"]
+    assert "also as FOREWARN__API__BURST" in found.mistakes["FOREWARN__api__burst"]
+
+
+def test_an_empty_variable_does_not_make_the_settings_folder_the_data_root(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOREWARN__DATA_ROOT", "")
+    with pytest.raises(SettingsError, match="cannot be empty.*from FOREWARN__DATA_ROOT"):
+        load_settings(path)
+
+
+def test_an_address_in_brackets_is_text(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOREWARN__API__LISTEN", "[::1]:8080")
+    assert load_settings(path).api.listen == "[::1]:8080"
 
 
 @given(

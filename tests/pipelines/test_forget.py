@@ -1,6 +1,7 @@
 """Rules of forgetting a person: nothing is left, nothing comes back, nobody else is touched."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,10 @@ from features.raw_tables import (
     RAW_TRAINING_METRICS,
 )
 from features.tables import CORE_JOBS, CORE_NODE_STATES, CORE_TRAINING_METRICS
-from pipelines import forget as forget_module
+from pipelines.compaction_landing import LandingCompactor
 from pipelines.forget import RECEIPTS, Receipt, receipt_in_words, traces_of
 from pipelines.forget_examples import holding
+from pipelines.forget_person import Person
 from pipelines.forgotten import HIDDEN, Forgotten, forgotten_of
 from pipelines.ingest import landing_of
 from pipelines.landing import reading_id
@@ -177,6 +179,7 @@ def test_the_same_input_again_brings_nobody_back_but_later_work_is_a_new_record(
     assert jobs_of(landing.read(RAW_JOB_LOG)) == {"14"}
     assert jobs_of(landing.read(RAW_JOB_OUTPUT)) == {"14", "112", None}
     assert set(landing.read(RAW_NODE_STATES)["actor"]) == {None, "root"}
+    assert set(landing.read(RAW_NODE_STATES)["reason"]) == {None, "fan"}
     land(site, "c", tables_given("ann", at=later))
     assert jobs_of(landing.read(RAW_JOB_LOG).filter(pl.col("end") > NOW)) == {"12", "13_4", "14"}
 
@@ -187,7 +190,7 @@ def test_a_kill_half_way_leaves_what_the_next_call_finds(
     land(site, "a", tables_given("ann"))
     store_core(site)
     calls = []
-    real = forget_module.LandingCompactor.rewrite
+    real = LandingCompactor.rewrite
 
     def killed(*args: Any) -> None:
         calls.append(1)
@@ -196,7 +199,7 @@ def test_a_kill_half_way_leaves_what_the_next_call_finds(
         real(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(forget_module.LandingCompactor, "rewrite", killed)
+        patch.setattr(LandingCompactor, "rewrite", killed)
         with pytest.raises(KeyboardInterrupt):
             forget(site)
     land(site, "b", tables_given("ann"))
@@ -227,6 +230,109 @@ def test_a_damaged_list_of_the_forgotten_lets_nothing_land(site: Settings) -> No
     (site.landing_root / "forgotten.json").write_text("{")
     with pytest.raises(DataError, match="would be kept again"):
         land(site, "b", tables_given("ann"))
+
+
+@pytest.mark.parametrize("table", ["raw/job_log", "core/jobs"])
+def test_a_kill_before_the_job_records_go_leaves_nothing_that_is_not_found_again(
+    site: Settings, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    land(site, "a", tables_given("ann"))
+    store_core(site)
+    rewrite, write = LandingCompactor.rewrite, TableStore.write
+
+    def killed_rewrite(self: Any, key: str, *args: Any) -> None:
+        if key == table:
+            raise KeyboardInterrupt
+        rewrite(self, key, *args)
+
+    def killed_write(self: Any, contract: TableContract, *args: Any, **named: Any) -> Any:
+        if contract.asset_key == table:
+            raise KeyboardInterrupt
+        return write(self, contract, *args, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LandingCompactor, "rewrite", killed_rewrite)
+        patch.setattr(TableStore, "write", killed_write)
+        with pytest.raises(KeyboardInterrupt):
+            forget(site)
+    forget(site)
+    store = TableStore(site.store_root)
+    assert jobs_of(store.read(CORE_TRAINING_METRICS)) == {"train"}
+    assert jobs_of(store.read(CORE_JOBS)) == {"14"}
+    assert jobs_of(landing_of(site).read(RAW_JOB_OUTPUT)) == {"14", "112", None}
+
+
+def test_what_was_superseded_or_removed_before_leaves_no_byte_of_the_name(site: Settings) -> None:
+    name = "annabelle-lee"
+    refusal = {"table": "t", "source": "x", "origin": "o", "rule": "r", "count": 1}
+    first, second, other = (
+        Reading(reading_id(how="", what=what), input="in", source="x", origin=what)
+        for what in ("first", "second", "other")
+    )
+    given = {"raw/job_log": tables_given(name)["raw/job_log"]}
+    others = {"raw/job_log": tables_given("bob")["raw/job_log"]}
+    examples = frame(QUARANTINE, refusal | {"example": f"{name}|" * 200})
+    with landing_of(site).writer() as writer:  # one part of both
+        writer.add(first, [SourceResult(given, quarantine=examples)], landed_at=T0)
+        writer.add(other, [SourceResult(others)], landed_at=T0)
+    with landing_of(site).writer() as writer:
+        newer = replace(second, supersedes=(first.reading_id,))
+        writer.add(newer, [SourceResult({})], landed_at=T0)
+    forget(site, name)
+    for path in site.data_root.rglob("*"):
+        if path.is_file():
+            assert name.encode() not in path.read_bytes(), path
+    assert landing_of(site).read(RAW_JOB_LOG).height == 4
+
+
+def test_jobs_that_land_while_the_name_is_typed_are_theirs_too(site: Settings) -> None:
+    land(site, "a", {"raw/node_states": tables_given("ann")["raw/node_states"]})
+    traces = traces_of(site, "ann", now=NOW)
+    land(site, "b", tables_given("ann"))
+    assert traces.remove().n_jobs == 2
+    assert jobs_of(landing_of(site).read(RAW_JOB_OUTPUT)) == {"14", "112", None}
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_theirs"),
+    [
+        ("asked by ann.", True),
+        (r"LAB\ann: fan", True),
+        ("(ann@login) fan", True),
+        ("ann", True),
+        ("told -ann- so", True),
+        ("hannah", False),
+        ("mary-ann", False),
+        ("ann.lee", False),
+        ("annä", False),
+        ("node ann2", False),
+    ],
+)
+def test_a_reason_that_names_a_person_is_known_when_it_goes_and_when_it_comes_again(
+    reason: str, *, is_theirs: bool
+) -> None:
+    states = tables_given("ann")["raw/node_states"].head(1)
+    rows = states.with_columns(reason=pl.lit(reason), actor=pl.lit("root"))
+    assert rows.select(Person(frozenset({"ann"})).is_actor()).item() == is_theirs
+    known = Forgotten().with_people(["ann"], [], until=NOW)
+    assert (known.without("raw/node_states", rows)["reason"].item() is None) == is_theirs
+
+
+def test_only_the_owner_may_read_who_was_forgotten(
+    site: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(site, "a", tables_given("ann"))
+    modes, place = [], Path.replace
+
+    def placed(path: Path, target: Path) -> Path:
+        if target.name == "forgotten.json":
+            modes.append(path.stat().st_mode & 0o777)
+        return place(path, target)
+
+    monkeypatch.setattr(Path, "replace", placed)
+    forget(site)
+    assert modes == [0o600]
+    assert (site.landing_root / "forgotten.json").stat().st_mode & 0o777 == 0o600
 
 
 def test_an_empty_name_is_refused(site: Settings) -> None:

@@ -14,14 +14,18 @@ from typing import Any
 import polars as pl
 import pytest
 
+from features.contracts import TableContract
 from features.core_build import build_health_events
+from features.coverage import build_coverage, presence_of, telemetry_records
 from features.errors import DataError, SettingsError, SourceError
 from features.monitoring_tables import QUARANTINE
-from features.raw_tables import RAW_GPU_TELEMETRY, RAW_JOB_LOG, RAW_KERNEL_LOG
+from features.raw_tables import RAW_COVERAGE, RAW_GPU_TELEMETRY, RAW_JOB_LOG, RAW_KERNEL_LOG
 from features.tables import CORE_HEALTH_EVENTS, CORE_INVENTORY
 from pipelines import ingest_run
-from pipelines.ingest import ingest, keep_outside, landing_of, raise_for_dead
+from pipelines.ingest import coverage_of, ingest, keep_outside, landing_of, raise_for_dead
 from pipelines.ingest_report import render_outcomes
+from pipelines.landing import Landing
+from pipelines.landing_journal import Reading
 from pipelines.quarantine import render_quarantine
 from pipelines.settings import Settings
 from pipelines.sources.result import SourceResult, as_table
@@ -127,6 +131,35 @@ def test_only_the_named_input_is_read_and_an_unknown_name_is_one_clear_error(
     assert ingest(site, now=NOW, only=["kernel"])[0].n_landed == 1
     with pytest.raises(SettingsError, match="no input is called 'kernal'. Its inputs are: kernel"):
         ingest(site, now=NOW, only=["kernal"])
+
+
+def test_coverage_of_many_days_holds_no_more_than_a_day_of_telemetry(
+    site: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        {"ts": T0 + n * HOUR, "gpu_uuid": "g", "source": "dcgm", "ingested_at": NOW}
+        for n in (0, 1, 2, 30, 31, 71)
+    ]
+    frame = as_table(RAW_GPU_TELEMETRY, rows)
+    with landing_of(site).writer() as writer:
+        reading = Reading("r", "telemetry", "dcgm", "t.parquet")
+        writer.add(reading, [SourceResult({"raw/gpu_telemetry": frame})], landed_at=NOW)
+    days, read = Span(T0, T0 + 72 * HOUR), Landing.read
+    asked: list[Span] = []
+
+    def noted(landing: Landing, table: TableContract, *, span: Span | None = None) -> pl.DataFrame:
+        asked.extend([span] if span and table is RAW_GPU_TELEMETRY else [])
+        return read(landing, table, span=span)
+
+    monkeypatch.setattr(Landing, "read", noted)
+    inventory = CORE_INVENTORY.empty()
+    found = coverage_of(site.model_copy(update={"end": None}), inventory, days)
+    assert {span.end - span.start for span in asked} == {24 * HOUR}
+    whole = telemetry_records(landing_of(site).read(RAW_GPU_TELEMETRY))
+    nothing, there = RAW_COVERAGE.empty(), presence_of(inventory)
+    wanted = build_coverage(nothing, whole, start=days.start, end=days.end, presence=there)
+    assert found.equals(wanted)
+    assert found["n_received"].sum() == 6
 
 
 def build(site: Settings, first: int, last: int) -> None:

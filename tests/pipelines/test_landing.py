@@ -266,8 +266,30 @@ def test_a_crash_at_any_step_leaves_the_old_state_or_the_new_one(
 def test_rows_outside_the_record_are_found(tmp_path: Path) -> None:
     landing = Landing(tmp_path)
     land(landing, ("a", [log(-5, 1, 7200)]))
-    outside = landing.outside(RAW_KERNEL_LOG, Span(T0, T0 + HOUR))
-    assert outside["ts"].to_list() == [T0 - 5 * SECOND, T0 + 2 * HOUR]
+    before, after = landing.outside(RAW_KERNEL_LOG, Span(T0, T0 + HOUR))
+    assert (before[0], after[0]) == (1, 1)
+    assert str((T0 - 5 * SECOND).year) in before[1]
+    assert landing.outside(RAW_KERNEL_LOG, Span(T0 - HOUR, T0 + 3 * HOUR)) == [(0, ""), (0, "")]
+
+
+@pytest.mark.parametrize("how", ["read", "count", "outside"])
+def test_who_listed_a_part_that_is_merged_meanwhile_looks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    landing = Landing(tmp_path)
+    land(landing, ("a", [log(1, 2)]))
+    listed = [[("raw/kernel_log/merged-meanwhile.parquet", ())]]
+    real = landing.journal.parts
+    monkeypatch.setattr(
+        landing.journal, "parts", lambda *args: listed.pop() if listed else real(*args)
+    )
+    asked = {
+        "read": lambda: landing.read(RAW_KERNEL_LOG).height,
+        "count": lambda: landing.count(RAW_KERNEL_LOG),
+        "outside": lambda: landing.outside(RAW_KERNEL_LOG, Span(T0 - HOUR, T0))[1][0],
+    }
+    assert asked[how]() == 2
+    assert not listed
 
 
 def test_a_journal_of_another_release_is_refused(tmp_path: Path) -> None:

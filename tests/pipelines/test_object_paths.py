@@ -94,6 +94,13 @@ def test_removing_folders_leaves_the_files_beside_them(some) -> None:
             assert left == sorted(key for key in some if "/" not in key)
 
 
+def test_a_folder_that_cannot_be_listed_is_no_empty_one(tmp_path) -> None:
+    (tmp_path / "table").write_bytes(b"no folder")
+    with pytest.raises(NotADirectoryError):
+        files_between(tmp_path / "table", ".parquet")
+    assert files_between(tmp_path / "none", ".parquet") == []
+
+
 def test_what_a_listing_showed_of_an_object_takes_no_request(tmp_path) -> None:
     bucket = MemoryBucket(tmp_path)
     bucket.put("t/x.parquet", b"12")
@@ -214,6 +221,19 @@ def look(store: TelemetryStore) -> tuple[Any, ...]:
             if "energy_j" in piece.values
         ],
     )
+
+
+def test_a_copy_put_beside_a_days_folder_is_not_read_and_a_day_there_is_not_is_named(
+    tmp_path,
+) -> None:
+    store = TelemetryStore(tmp_path)
+    store.write(samples((0.5, "a", 1)), start=T0, end=T0 + HOUR)
+    (tmp_path / "date=2026-01-05.bak").mkdir()
+    (tmp_path / "date=latest").mkdir()
+    assert list(store.hours()) == [T0]
+    (tmp_path / "date=2026-02-30").mkdir()
+    with pytest.raises(DataError, match=f"{tmp_path}.*day is out of range.*date="):
+        store.hours()
 
 
 def test_hours_of_a_span_are_those_of_all_hours_that_touch_it(tmp_path) -> None:

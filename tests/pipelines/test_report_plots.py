@@ -1,6 +1,8 @@
+import base64
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import polars as pl
@@ -10,6 +12,7 @@ from matplotlib.figure import Figure
 from features.tables import CORE_GPU_TELEMETRY, CORE_INCIDENTS
 from features.telemetry_metrics import METRIC_BY_COLUMN
 from models.evaluation import ReliabilityBin
+from pipelines.model_plots import in_markdown
 from pipelines.report_evidence import heat_map
 from pipelines.report_figure import INK, draw
 from pipelines.report_plots import lead_time_plot, precision_recall_plot, reliability_plot
@@ -152,6 +155,16 @@ def test_the_largest_gap_of_reliability_is_described() -> None:
     found = reliability_plot([ReliabilityBin(9, 0.1, 0.1), ReliabilityBin(9, 0.6, 0.2)])
     assert found is not None
     assert "a mean score of 60\xa0% where 20\xa0% came" in str(found.svg)
+
+
+def test_a_plot_in_markdown_is_one_line_that_holds_a_whole_picture() -> None:
+    found = reliability_plot([ReliabilityBin(9, 0.1, 0.1), ReliabilityBin(9, 0.6, 0.2)])
+    assert found is not None
+    (line,) = in_markdown(found).splitlines()
+    content = line.removesuffix(")").partition("data:image/svg+xml;base64,")[2]
+    picture = base64.b64decode(content, validate=True).decode()
+    assert ET.fromstring(picture).tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314 - ours
+    assert "var(" not in picture  # a picture by itself has no page to take colours from
 
 
 def test_lead_times_need_a_caught_incident() -> None:

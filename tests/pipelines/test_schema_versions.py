@@ -174,3 +174,15 @@ def test_a_line_of_a_later_release_in_the_log_of_promotions_is_told(tmp_path: Pa
     (tmp_path / "promotions.jsonl").write_text('{"at": "2026-01-01T00:00:00+00:00", "later": 1}\n')
     with pytest.raises(DataError, match="a later release wrote it"):
         read_moves(tmp_path / "promotions.jsonl")
+
+
+def test_a_damaged_store_is_told_from_one_that_cannot_be_opened(settings: Settings) -> None:
+    settings.landing_root.mkdir(parents=True)
+    (settings.landing_root / "journal.sqlite").write_bytes(b"no database at all" * 100)
+    settings.ledger_path.mkdir()
+    settings.scores_dir.mkdir()
+    (settings.scores_dir / "LATEST.json").write_text('{"schema": "x"}')
+    found = {one.what: one for one in stored_versions(settings)}
+    assert "from a backup" in found["landing journal"].then
+    assert "the account that it belongs to" in found["ledger"].then
+    assert found["published scores"].state == "unreadable"

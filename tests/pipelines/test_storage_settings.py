@@ -10,6 +10,7 @@ import yaml
 from dagster._core.instance.config import dagster_instance_config
 
 from features.errors import SettingsError
+from pipelines import dev_servers
 from pipelines.dagster_home import PASSWORD_VARIABLE, dagster_environment, dagster_yaml
 from pipelines.object_paths import ObjectPath
 from pipelines.registry_storage import registry_place
@@ -53,6 +54,12 @@ def secrets(monkeypatch, tmp_path) -> dict[str, Any]:
         ({"mlflow": {"url": MLFLOW, "token": {"variable": "A"}}}, "are for a server"),
         ({"dagster": {"url": "postgresql://a:word@db/x"}}, "dagster.url"),
         ({"dagster": {"url": "sqlite:///x"}}, "dagster.url"),
+        ({"dagster": {"url": "postgresql://a@db:port/x"}}, "dagster.url"),
+        ({"mlflow": {"url": "postgresql+psycopg://a@db:99999/x"}}, "mlflow.url"),
+        ({"mlflow": {"url": "https://word@models.example"}}, "name a token"),
+        ({"object_store": {"endpoint": "http://store:99999"}}, "endpoint"),
+        ({"object_store": {"endpoint": "http://[::1"}}, "endpoint"),
+        ({"object_store": {"ca_file": "ca.pem"}}, "whole path"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_without_repeating_a_password(
@@ -109,6 +116,18 @@ def test_mlflow_is_given_its_secrets_while_it_is_called_and_no_longer(
     assert HIDDEN not in repr(place)
 
 
+def test_mlflows_pages_and_no_other_server_are_given_the_keys_of_the_bucket(
+    tmp_path, secrets
+) -> None:
+    store = {**secrets, "endpoint": "http://127.0.0.1:1"}
+    settings = site(tmp_path, artifacts="s3://fleet/models", object_store=store)
+    started = {command[2]: (command, own) for command, own in dev_servers._commands(settings)}
+    assert started["mlflow"][1]["AWS_SECRET_ACCESS_KEY"] == HIDDEN
+    assert started["mlflow"][1]["MLFLOW_S3_ENDPOINT_URL"] == "http://127.0.0.1:1"
+    assert not any(HIDDEN in word for command, _ in started.values() for word in command)
+    assert not any(own for name, (_, own) in started.items() if name != "mlflow")
+
+
 def test_a_database_of_models_gets_its_password_from_where_it_is_found(
     tmp_path, monkeypatch
 ) -> None:
@@ -123,6 +142,21 @@ def test_a_database_of_models_gets_its_password_from_where_it_is_found(
     assert "p%40ss" not in repr(place)
     assert place.is_there
     assert place.artifacts == f"file://{tmp_path}/data/mlflow/artifacts"
+
+
+def test_a_password_that_mlflow_puts_in_the_environment_does_not_stay_there(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setenv("A_PASSWORD", HIDDEN)
+    names = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    mlflow = {"url": MLFLOW, "password": {"variable": "A_PASSWORD"}}
+    place = registry_place(site(tmp_path, mlflow=mlflow))
+    with place.in_environment():
+        for name in names:
+            os.environ[name] = place.uri  # as its set_tracking_uri does
+    assert not any(HIDDEN in os.environ.get(name, "") for name in names)
 
 
 def test_a_tracking_server_keeps_the_files_unless_a_bucket_is_named(tmp_path, monkeypatch) -> None:

@@ -61,6 +61,17 @@ def test_writing_a_span_again_replaces_it_and_leaves_the_rest(tmp_path: Path) ->
     assert store.read(CORE_HEALTH_EVENTS).equals(events(0.5))
 
 
+def test_a_copy_that_somebody_put_beside_a_file_does_not_double_its_rows(tmp_path: Path) -> None:
+    store = TableStore(tmp_path)
+    store.write(CORE_HEALTH_EVENTS, events(0.5), span=span(0, 1))
+    (file,) = store.files(CORE_HEALTH_EVENTS)
+    assert isinstance(file, Path)
+    for name in (f"{file.stem}.before.parquet", f"{file.stem[:10]} copy.parquet", "all.2.parquet"):
+        (file.parent / name).write_bytes(file.read_bytes())
+    assert store.files(CORE_HEALTH_EVENTS) == [file]
+    assert store.read(CORE_HEALTH_EVENTS).equals(events(0.5))
+
+
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     a, b = TableStore(tmp_path / "a"), TableStore(tmp_path / "b")
     for store in (a, b):

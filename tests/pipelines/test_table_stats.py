@@ -8,7 +8,7 @@ import pytest
 
 from features.tables import CORE_GPU_TELEMETRY, CORE_HEALTH_EVENTS, CORE_TOPOLOGY
 from pipelines.store import Span, TableStore
-from pipelines.table_stats import newest_parts, part_stats, rows_of
+from pipelines.table_stats import filled_until, newest_parts, part_stats, rows_of
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 T0 = datetime(2026, 3, 1, tzinfo=UTC)
@@ -75,3 +75,15 @@ def test_rows_of_a_whole_table_and_of_none(tmp_path: Path) -> None:
     store.write(CORE_TOPOLOGY, CORE_TOPOLOGY.empty())
     assert rows_of(store, CORE_TOPOLOGY) == 0
     assert newest_parts(store, CORE_HEALTH_EVENTS) == (None, [])
+
+
+def test_hours_in_which_a_source_was_silent_make_no_table_young(tmp_path: Path) -> None:
+    store = TableStore(tmp_path)
+    assert filled_until(store, CORE_GPU_TELEMETRY, reach=2 * HOUR) is None
+    store.write(CORE_GPU_TELEMETRY, telemetry(T0, 3), span=Span(T0, T0 + HOUR))
+    for hour in (1, 2):
+        span = Span(T0 + hour * HOUR, T0 + (hour + 1) * HOUR)
+        store.write(CORE_GPU_TELEMETRY, CORE_GPU_TELEMETRY.empty(), span=span)
+    assert store.covered_until(CORE_GPU_TELEMETRY) == T0 + 3 * HOUR
+    assert filled_until(store, CORE_GPU_TELEMETRY, reach=2 * HOUR) == T0 + HOUR
+    assert filled_until(store, CORE_GPU_TELEMETRY, reach=HOUR) is None

@@ -26,6 +26,7 @@ from quick_definitions import SENSOR_SECONDS, WHOLE_RECORD
 from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.dagster_home import dagster_environment
+from pipelines.serving.scorer_status import read_status
 from pipelines.settings import ENVIRONMENT_VARIABLE, Settings, load_settings
 
 HOUR: Final = timedelta(hours=1)
@@ -244,6 +245,14 @@ def write_fleet(folder: Path, *, start: datetime) -> Path:
     ]
     subprocess.run(command, check=True, capture_output=True)
     return folder / "raw" / "inputs.yaml"
+
+
+def scorer_is_at(phase: str, scores: Path, unit: Unit) -> bool:
+    """Whether the scorer that a unit has started is at a phase, or past it with a tick made."""
+    status = read_status(scores)
+    if status is None or status.pid != unit.pid:
+        return False
+    return status.phase == phase or status.n_ticks > 0
 
 
 def leave_half_files(folder: Path) -> None:

@@ -35,7 +35,6 @@ from pipelines.run_marks import state_of
 from pipelines.serving.place import score_engine
 from pipelines.serving.published import latest_published
 from pipelines.serving.score_reader import ticks
-from pipelines.serving.scorer_status import read_status
 from pipelines.settings import ENVIRONMENT_VARIABLE, Settings
 from pipelines.store import TableStore
 from remediation.ledger_sqlite import SqliteLedger
@@ -53,6 +52,7 @@ from killed_site import (
     damaged_databases,
     kill,
     leave_half_files,
+    scorer_is_at,
     this_hour,
     until,
     write_fleet,
@@ -305,7 +305,13 @@ def check_tables(world: World, expected: dict[str, pl.DataFrame]) -> None:
     for table, time_column in BY_TIME.items():
         at = pl.col(time_column)
         is_due = at <= world.end if time_column == "as_of" else at < world.end
-        assert store.read(table).equals(expected[table.asset_key].filter(is_due)), table.asset_key
+        made, wanted = store.read(table), expected[table.asset_key].filter(is_due)
+        if table is GPU_MATRIX and world.end == world.site.last:
+            # Hours fell due together: the newest was scored before older ones were made up, and
+            # its features are of the shorter past that was there.
+            assert made.height == wanted.height
+            made, wanted = made.filter(at < world.end), wanted.filter(at < world.end)
+        assert made.equals(wanted), table.asset_key
     if world.end == world.site.last:
         for table in WHOLE:
             assert store.read(table).equals(expected[table.asset_key]), table.asset_key
@@ -365,7 +371,7 @@ def test_a_scorer_killed_amid_its_tick_publishes_it_once_it_is_started_again(
         for phase in ("features", "scores", "publishing"):
             unit.start()
             until(
-                lambda phase=phase: is_at(scores, phase, unit),
+                lambda phase=phase: scorer_is_at(phase, scores, unit),
                 seconds=BOUND_S,
                 what=phase,
                 every=0.001,
@@ -375,7 +381,7 @@ def test_a_scorer_killed_amid_its_tick_publishes_it_once_it_is_started_again(
             n_amid += latest_published(scores) is None
         killed = time.monotonic()
         unit.start()
-        until(lambda: is_at(scores, "idle", unit), seconds=BOUND_S, what="a tick")
+        until(lambda: scorer_is_at("idle", scores, unit), seconds=BOUND_S, what="a tick")
         record_property("recovery_s", round(time.monotonic() - killed, 1))
         print(f"the scorer: published after {time.monotonic() - killed:.1f} s")  # noqa: T201
     finally:
@@ -390,11 +396,3 @@ def test_a_scorer_killed_amid_its_tick_publishes_it_once_it_is_started_again(
     assert told.count(as_of) == 1
     assert len(set(told)) == len(told)
     assert unit.processes() == []
-
-
-def is_at(scores: Path, phase: str, unit: Unit) -> bool:
-    """Whether a scorer of this unit is at a phase, or is past it and has published."""
-    status = read_status(scores)
-    if status is None or status.pid != unit.pid:
-        return False
-    return status.phase == phase or status.n_ticks > 0

@@ -1,5 +1,7 @@
 """The hook's metrics say what a person is woken for, also while parts of it cannot be read."""
 
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -114,3 +116,22 @@ def test_a_node_that_its_level_holds_back_is_not_held_back_by_caps(world: Progra
     found = told(settings)
     assert found[("nodes_stopped", "policy_level")] == 1
     assert found[("nodes_capped",)] == 0
+
+
+def test_a_ledger_is_neither_made_nor_brought_forward_nor_missed(world: ProgramWorld) -> None:
+    settings = world.write()
+    assert told(settings)[("ledger_readable",)] == 1
+    assert not settings.ledger_file.exists()
+    world.publish({"n1": 0.9})
+    run(settings)
+    with closing(sqlite3.connect(settings.ledger_file)) as file:
+        file.execute("PRAGMA user_version = 1")
+    assert told(settings)[("ledger_readable",)] == 0
+    with closing(sqlite3.connect(settings.ledger_file)) as file:
+        assert file.execute("PRAGMA user_version").fetchone() == (1,)
+    RoundNote(
+        ended_at=datetime.now(UTC), text="", is_failed=False, failed_in_row=0, rounds=1, failed=0
+    ).write(settings.state)
+    settings.ledger_file.unlink()
+    assert told(settings)[("ledger_readable",)] == 0
+    assert not settings.ledger_file.exists()

@@ -131,3 +131,15 @@ def test_a_file_that_holds_no_settings_is_one_error(
 def test_an_absent_file_says_how_to_name_one(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="--hook FILE or in .FOREWARN_HOOK"):
         load_hook_settings(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize("keys", ["hunter2", "{k1: hunter2}", "[hunter2]"])
+def test_a_key_in_the_place_of_its_reference_is_never_shown(tmp_path: Path, keys: str) -> None:
+    path = tmp_path / "hook.yaml"
+    path.write_text(
+        f"state: s\nscores: {{folder: f}}\ncluster: {{kind: slurm}}\n"
+        f"inbox: {{folder: i, keys: {keys}, actors: {{}}}}\n"
+    )
+    with pytest.raises(SettingsError) as error:
+        load_hook_settings(path)
+    assert "hunter2" not in str(error.value)

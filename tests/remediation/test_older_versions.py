@@ -178,3 +178,19 @@ def test_scores_published_by_a_later_release_are_refused_in_those_words(tmp_path
     (tmp_path / "LATEST.json").write_text('{"schema": 2, "something": "new"}')
     with pytest.raises(SourceError, match="the release that published it"):
         FolderScoreSource(tmp_path).latest(T0)
+
+
+def test_an_older_hook_at_work_ends_its_round_in_the_ledger_that_came_forward(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "l.sqlite"
+    rows, head = old_ledger(path, 1)
+    insert = f"INSERT INTO entries VALUES ({', '.join('?' * len(rows[0]))})"  # noqa: S608
+    with closing(sqlite3.connect(path, isolation_level=None)) as older:
+        assert older.execute("SELECT count(*) FROM entries").fetchone() == (2,)
+        with SqliteLedger(path) as ledger:
+            late = NewEntry(key="late", kind="observed", recorded_at=T0, actuator="slurm")
+            older.execute(insert, tuple(to_values(seal(late, seq=3, previous_hash=head)).values()))
+            assert ledger.append(NewEntry(key="r", kind="request", recorded_at=T0, actuator="s"))
+            assert ledger.verify().is_whole
+            assert [one.key for one in ledger.entries()][2:] == ["late", "r"]

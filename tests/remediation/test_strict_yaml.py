@@ -26,3 +26,26 @@ def test_an_unquoted_time_of_day_is_refused_and_not_misread() -> None:
         site_from(hours, origin=Path("site.yaml"))
     quoted = parse_yaml('working_hours: [{start: "10:00", end: "17:00", time_zone: UTC}]')
     assert site_from(quoted, origin=Path("site.yaml")).working_hours[0].end.hour == 17
+
+
+def test_a_mistake_is_one_line_without_the_text_that_it_stands_in() -> None:
+    with pytest.raises(yaml.YAMLError) as error:
+        parse_yaml("a: 1\nkey: %hunter2\n")
+    assert "in line 2" in str(error.value)
+    assert "hunter2" not in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("value", ["2026-02-30", "9" * 5000])
+def test_a_value_that_cannot_be_is_told_with_its_line(value: str) -> None:
+    with pytest.raises(yaml.YAMLError, match="cannot be read: .*, in line 2"):
+        parse_yaml(f"a: 1\nb: {value}\n")
+
+
+def test_aliases_of_aliases_are_told_in_few_words() -> None:
+    lines = ["x0: &x0 [1]"] + [
+        f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 9)}]" for i in range(1, 30)
+    ]
+    with pytest.raises(SettingsError) as error:
+        site_from(parse_yaml("\n".join([*lines, "levels: *x29"])), origin=Path("site.yaml"))
+    assert len(str(error.value)) < 10_000

@@ -15,7 +15,6 @@ The list, with paths relative to it::
       - {kind: sacct, path: "sacct/*.txt"}
 """
 
-import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,16 +22,15 @@ from typing import Any, Final
 
 import yaml
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from features.errors import SettingsError, SourceError
+from pipelines.sources.http.auth import safe_url
 from pipelines.sources.site.input_base import FileInput
 from pipelines.sources.site.inputs import KINDS, InputList
-from remediation.strict_yaml import parse_yaml
+from remediation.strict_yaml import is_quotable, parse_yaml, shortly
 
 _UNFINISHED: Final = (".", "_temporary")  # hidden files, and what a crashed writer leaves behind
-_SHORT: Final = reprlib.Repr()
-"""Few words of any value: a few lines of aliases of aliases are gigabytes when written out."""
-_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 80, 80
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ def load_inputs(path: Path) -> SiteInputs:
         return SiteInputs(InputList.model_validate(document), path)
     except ValidationError as error:
         mistakes = "; ".join(
-            _mistake(part["loc"], part["msg"], part["input"]) for part in error.errors()
+            _mistake(part["loc"], part["msg"], _shown(part)) for part in error.errors()
         )
         raise SettingsError(
             f"list of inputs {path}: {mistakes}. Correct it; docs/inputs.md has an example."
@@ -123,10 +121,18 @@ def _is_input(path: Path, base: Path, *, named: frozenset[str]) -> bool:
     return path.is_file() and not any(part.startswith(_UNFINISHED) for part in parts)
 
 
-def _mistake(place: Sequence[int | str], expected: str, got: object) -> str:
+def _shown(found: ErrorDetails) -> str:
+    """What is there; nothing where it may be a secret."""
+    if not is_quotable(found):
+        return ""
+    value = found["input"]
+    is_address = isinstance(value, str) and ("@" in value or "://" in value)
+    return f", got {shortly(safe_url(value) if is_address else value)}"
+
+
+def _mistake(place: Sequence[int | str], expected: str, shown: str) -> str:
     """One mistake: its key path, what was expected and what is there."""
     steps = [step for at, step in enumerate(place) if not (at == 2 and step in KINDS)]
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
-    shown = "" if isinstance(got, dict) else f", got {_SHORT.repr(got)}"
     reason = expected.removeprefix("Value error, ")
     return f"{path.lstrip('.')}: {reason}{shown}" if path else reason

@@ -87,3 +87,11 @@ def test_a_file_that_is_written_while_it_is_read_is_read_again(
 
     monkeypatch.setattr(LedgerReader, "_connect", overtaken)
     assert keys(reader_of(folder)) == ["b", "a"]
+
+
+def test_a_log_beside_the_file_that_a_link_names_is_read(folder: Path) -> None:
+    (folder / "hook").mkdir()
+    (folder / "ledger.sqlite").symlink_to("hook/ledger.sqlite")
+    with SqliteLedger(folder / "hook" / "ledger.sqlite") as ledger:
+        ledger.append(entry("a"))
+        assert keys(reader_of(folder)) == ["a"]

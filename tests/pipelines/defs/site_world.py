@@ -100,8 +100,14 @@ class World:
 
 
 @contextmanager
-def world(folder: Path, **settings: Any) -> Iterator[World]:
-    """A site in a folder, its inputs an empty list."""
+def world(folder: Path, *, on_disk: bool = False, **settings: Any) -> Iterator[World]:
+    """A site in a folder, its inputs an empty list.
+
+    Args:
+        folder: Where to.
+        on_disk: Whether its instance is, too: schedules that ask for runs open it by its place.
+        settings: Further settings.
+    """
     (folder / "inputs.yaml").write_text("site: lab\ntime_zone: UTC\ninputs:\n")
     with (folder / "inputs.yaml").open("a") as file:
         file.write('  - {kind: sacct, path: "drop/*.txt", may_be_absent: true}\n')
@@ -115,5 +121,7 @@ def world(folder: Path, **settings: Any) -> Iterator[World]:
     path = folder / "forewarn.yaml"
     path.write_text(yaml.safe_dump(values | settings))
     (folder / "drop").mkdir(exist_ok=True)
-    with dg.DagsterInstance.ephemeral() as instance:
+    (home := folder / "dagster").mkdir()
+    made = dg.DagsterInstance.local_temp(str(home)) if on_disk else dg.DagsterInstance.ephemeral()
+    with made as instance:
         yield World(path, instance)

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+import sqlalchemy as sa
 
+from features.errors import DataError
 from features.tables import CORE_HEALTH_EVENTS
 from pipelines.defs.dagster_history import DagsterArea, dagster_areas
 from pipelines.defs.housekeeping import housekeeping_assets
@@ -96,6 +98,23 @@ def test_old_runs_go_with_all_that_is_of_them_and_those_at_work_stay(
         dg.AssetKey(["scores", "gpu_scores"]), limit=1
     ).records
     assert not area.chores()
+
+
+def test_a_database_of_dagster_that_cannot_be_used_is_one_clear_error(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded(instance)
+    area = DagsterArea(instance, datetime.now(UTC) + timedelta(hours=1))
+    found = area.chores()
+
+    def broken(*_: object, **__: object) -> None:
+        raise sa.exc.OperationalError("DELETE", {}, Exception("database is locked"))
+
+    monkeypatch.setattr(instance, "delete_run", broken)
+    monkeypatch.setattr(instance, "get_run_ids", broken)
+    for act in (area.chores, found[0].make):
+        with pytest.raises(DataError, match="database is locked"):
+            act()
 
 
 def test_an_installation_without_dagster_has_no_such_records(

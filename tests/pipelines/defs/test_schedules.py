@@ -12,7 +12,9 @@ from hypothesis import settings as options
 from hypothesis import strategies as st
 
 from pipelines.definitions import build_definitions
-from pipelines.defs.schedules import is_outdated
+from pipelines.defs.schedules import days_due, is_outdated
+from pipelines.hour_plan import Failed
+from pipelines.store import Span
 from tests.pipelines.defs.site_world import HOUR, T0, world
 
 DAY = timedelta(days=1)
@@ -41,8 +43,9 @@ def test_a_tick_whose_successor_is_due_is_out_of_date(late: timedelta, expected:
 
 
 def test_the_daily_work_labels_counts_and_looks_under_keys_of_the_day(tmp_path: Path) -> None:
-    with world(tmp_path, schedule={"time_zone": "Europe/Berlin"}) as site:
+    with world(tmp_path, on_disk=True, schedule={"time_zone": "Europe/Berlin"}) as site:
         at = datetime(2026, 3, 6, 2, tzinfo=UTC)
+        site.core(0, 121)
         found = {one.run_key: one for one in site.schedule("daily", at=at).run_requests}
         days = [key.partition("/")[0] for key in found]
         assert set(days) == {"2026-03-06"}
@@ -57,10 +60,27 @@ def test_the_daily_work_labels_counts_and_looks_under_keys_of_the_day(tmp_path: 
         assert late.skip_message == "a later one is due"
 
 
+def test_no_day_is_labelled_or_counted_before_its_hours_are_made_up(tmp_path: Path) -> None:
+    with world(tmp_path) as site:
+        site.core(0, 30)
+        site.core(60, 240)  # the newest stretch comes first after time off
+        now = T0 + 10 * DAY + HOUR
+        due = days_due(site.settings, now=now)
+        assert due == {"core/coverage": Span(T0, T0 + DAY)}
+        off = list(Span(T0 + 30 * HOUR, T0 + 60 * HOUR).steps(HOUR))
+        failed = [Failed(stage="core", span=hour, at=T0) for hour in off * 3]
+        due = days_due(site.settings, now=now, failed=failed)  # set aside: it holds up no other
+        assert due["features/labels"] == Span(T0, T0 + 8 * DAY)
+        site.core(30, 60)
+        assert days_due(site.settings, now=now)["core/coverage"] == Span(T0, T0 + 10 * DAY)
+
+
 def test_two_days_never_share_a_key_where_a_change_of_clocks_puts_both_on_one_date_of_utc(
     tmp_path: Path,
 ) -> None:
-    with world(tmp_path, schedule={"time_zone": "America/New_York", "daily_hour": 19}) as site:
+    local = {"time_zone": "America/New_York", "daily_hour": 19}
+    with world(tmp_path, on_disk=True, schedule=local) as site:
+        site.core(0, 190)
         ticks = (datetime(2026, 3, 8, 0, tzinfo=UTC), datetime(2026, 3, 8, 23, tzinfo=UTC))
         keys = [one.run_key for at in ticks for one in site.schedule("daily", at=at).run_requests]
         assert len(keys) == len(set(keys))

@@ -1,13 +1,18 @@
 """Rules of the other sensors: files that stopped growing, and what somebody is told."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
+from pipelines.defs import sensors
 from pipelines.defs.hourly import CHAIN, CHAIN_TAG, SPAN_TAG
 from pipelines.troubles import SEEN, book_from_text
 from tests.pipelines.defs.site_world import HOUR, T0, world
+
+MINUTE = timedelta(minutes=1)
+LOGGED = "warning job:daily: the last run of daily failed: run "
 
 
 def test_a_file_is_read_once_it_has_stopped_growing(tmp_path: Path) -> None:
@@ -77,6 +82,34 @@ def test_an_hour_that_was_set_aside_is_told(tmp_path: Path) -> None:
         assert (
             "2026-03-01 00:00" in book_from_text(found.cursor)[SEEN].open["hours:set_aside"].words
         )
+
+
+def test_a_trouble_that_lasts_is_logged_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with world(tmp_path) as site:
+        site.run("daily", dg.DagsterRunStatus.FAILURE, {})
+        cursor = None
+        for minute in range(3):
+            found = site.sensor("operations_alerts", now=T0 + minute * MINUTE, cursor=cursor)
+            cursor = found.cursor
+            assert "1 open: job:daily" in (found.skip_message or "")
+    assert capfd.readouterr().err.count(LOGGED) == 1
+
+
+def test_a_champion_that_goes_and_comes_back_within_an_hour_scores_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with world(tmp_path) as site:
+        site.scored(0, 3)
+        cursor, keys = "{}", []
+        for minute, champion in enumerate(("m/2", "m/1", "m/2")):
+            monkeypatch.setattr(sensors, "_champions", lambda _, one=champion: {"m": one})
+            now = T0 + 3 * HOUR + minute * MINUTE
+            found = site.sensor("champion_moved", now=now, cursor=cursor)
+            cursor = found.cursor
+            keys += [one.run_key for one in found.run_requests]
+        assert len(set(keys)) == 3
 
 
 @pytest.mark.slow  # MLflow makes a database
