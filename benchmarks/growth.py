@@ -318,19 +318,14 @@ def measured(site: Site, month: int) -> dict[str, Any]:
         "month": month,
         "files": sum(files for files, _ in found.values()),
         "MB": sum(size for _, size in found.values()) / 1e6,
-        "landing_files": found["landing"][0],
         "landing_MB": found["landing"][1] / 1e6,
         "journal_MB": (site.settings.landing_root / "journal.sqlite").stat().st_size / 1e6,
-        "tables_files": sum(n for name, (n, _) in found.items() if name.startswith("tables/")),
-        "tables_MB": sum(size for name, (_, size) in found.items() if name.startswith("tables/"))
-        / 1e6,
-        "published_files": found["scores"][0],
+        "tables_MB": sum(found[name][1] for name in found if name.startswith("tables/")) / 1e6,
         "scores_db_MB": (site.settings.data_root / "scores.db").stat().st_size / 1e6,
-        "dagster_files": len(dagster),
         "dagster_MB": sum(dagster) / 1e6,
         "rss_MB": _rss_mb(),
         "tick_wall_s": statistics.median(wall for wall, _ in week),
-        "tick_cpu_s": statistics.median(cpu for _, cpu in week),
+        "tick_cpu_ms": 1000 * statistics.median(cpu for _, cpu in week),
         "retention_s": statistics.median(site.days[-7:]),
         "load": os.getloadavg()[0],
     }
@@ -342,32 +337,25 @@ def _rss_mb() -> float:
 
 
 COLUMNS: Final = {
-    "month": "month",
-    "files": "files",
-    "MB": "MB",
-    "landing_MB": "landing, MB",
-    "tables_MB": "tables, MB",
-    "scores_db_MB": "score database, MB",
-    "dagster_MB": "Dagster, MB",
-    "rss_MB": "memory, MB",
-    "tick_cpu_s": "tick, CPU ms",
+    "month": ("month", "{}"),
+    "files": ("files", "{:,}"),
+    "MB": ("MB", "{:,.1f}"),
+    "landing_MB": ("landing, MB", "{:,.1f}"),
+    "tables_MB": ("tables, MB", "{:,.1f}"),
+    "scores_db_MB": ("score database, MB", "{:,.1f}"),
+    "dagster_MB": ("Dagster, MB", "{:,.1f}"),
+    "rss_MB": ("memory, MB", "{:.0f}"),
+    "tick_cpu_ms": ("tick, CPU ms", "{:.0f}"),
 }
 
 
 def as_table(lines: list[str]) -> str:
     """The printed lines as a table in Markdown."""
-    rows = [f"| {' | '.join(COLUMNS.values())} |", "|" + "--:|" * len(COLUMNS)]
+    rows = [[title for title, _ in COLUMNS.values()], ["--:"] * len(COLUMNS)]
     for line in lines:
         found = json.loads(line)
-        cells = [
-            f"{1000 * found[name]:.0f}" if name == "tick_cpu_s" else f"{found[name]:,.1f}"
-            for name in COLUMNS
-            if name not in ("month", "files", "rss_MB")
-        ]
-        whole = [f"{found['month']}", f"{found['files']:,}"]
-        memory = [f"{found['rss_MB']:.0f}"]
-        rows.append(f"| {' | '.join([*whole, *cells[:-1], *memory, cells[-1]])} |")
-    return "\n".join(rows)
+        rows.append([form.format(found[name]) for name, (_, form) in COLUMNS.items()])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 @dg.op

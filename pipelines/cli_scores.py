@@ -79,17 +79,17 @@ def scores(
     from datetime import UTC, datetime
 
     from pipelines.serving import score_reader, score_words
-    from pipelines.serving.place import score_engine
+    from pipelines.serving.place import open_scores
     from pipelines.settings import load_settings
 
     chosen, now = load_settings(settings), datetime.now(UTC)
-    engine = score_engine(chosen)
-    if entity is not None:
-        found = score_reader.score_of(engine, kind=kind.value, entity_id=entity)
-        typer.echo(score_words.entity_in_words(found, entity_id=entity, now=now))
-        return
-    horizon_h = horizon or chosen.horizons_h[0]
-    page = score_reader.latest_scores(engine, kind=kind.value, horizon_h=horizon_h, limit=limit)
+    with open_scores(chosen) as engine:
+        if entity is not None:
+            found = score_reader.score_of(engine, kind=kind.value, entity_id=entity)
+            typer.echo(score_words.entity_in_words(found, entity_id=entity, now=now))
+            return
+        horizon_h = horizon or chosen.horizons_h[0]
+        page = score_reader.latest_scores(engine, kind=kind.value, horizon_h=horizon_h, limit=limit)
     typer.echo(score_words.ranking_in_words(page, horizon_h=horizon_h, now=now))
 
 
@@ -99,17 +99,14 @@ def outcomes(settings: SettingsOption = None) -> None:
 
     from pipelines.serving.live_outcomes import judge_live
     from pipelines.serving.outcome_words import words_of
-    from pipelines.serving.place import score_engine
+    from pipelines.serving.place import open_scores
     from pipelines.settings import load_settings
     from pipelines.sources.catalogue import load_catalogue
 
     chosen = load_settings(settings)
-    judged = judge_live(
-        chosen,
-        engine=score_engine(chosen),
-        catalogue=load_catalogue(chosen.fault_catalogue),
-        now=datetime.now(UTC),
-    )
+    catalogue = load_catalogue(chosen.fault_catalogue)
+    with open_scores(chosen) as engine:
+        judged = judge_live(chosen, engine=engine, catalogue=catalogue, now=datetime.now(UTC))
     typer.echo(words_of(judged))
 
 

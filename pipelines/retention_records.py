@@ -19,7 +19,7 @@ from models.version_removal import VersionRemover
 from pipelines.object_paths import Place
 from pipelines.registry_storage import registry_place
 from pipelines.retention import Change, Chore
-from pipelines.serving.place import score_engine
+from pipelines.serving.place import open_scores
 from pipelines.serving.score_database import to_us
 from pipelines.serving.score_schema import ALERTS, LIVE_QUALITY, OUTCOMES, reading, writing
 from pipelines.settings import Settings
@@ -50,9 +50,8 @@ class ScoreDatabaseArea:
         """Rows that are over."""
         days = self.settings.retention.outcomes_days
         cut = self.settings.data_end(self.now) - timedelta(days=days)
-        engine = score_engine(self.settings)
         found = []
-        with reading(engine) as connection:
+        with open_scores(self.settings) as engine, reading(engine) as connection:
             if connection is None:
                 return []
             for column in (ALERTS.c.as_of, OUTCOMES.c.as_of, LIVE_QUALITY.c.week):
@@ -63,7 +62,7 @@ class ScoreDatabaseArea:
                 if n_rows:
                     what = f"removes what is before {cut:%Y-%m-%d}"
                     change = Change(table=column.table.name, what=what, n_rows=n_rows)
-                    found.append(Chore(change, partial(_delete, engine, column.table, old)))
+                    found.append(Chore(change, partial(_delete, self.settings, column.table, old)))
         return found
 
 
@@ -149,6 +148,6 @@ def _size_if_older(path: Place, days: int) -> int | None:
     return found.st_size if found.st_mtime < time.time() - days * _DAY_S else None
 
 
-def _delete(engine: sa.Engine, table: sa.Table, old: sa.ColumnElement[Any]) -> None:
-    with writing(engine) as connection:
+def _delete(settings: Settings, table: sa.Table, old: sa.ColumnElement[Any]) -> None:
+    with open_scores(settings) as engine, writing(engine) as connection:
         connection.execute(sa.delete(table).where(old))

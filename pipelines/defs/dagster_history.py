@@ -139,8 +139,8 @@ def _told() -> Iterator[None]:
         yield
     except sa.exc.SQLAlchemyError as error:
         raise DataError(
-            f"Dagster's database cannot be used: {str(error).splitlines()[0]}. See that it runs and "
-            f"has space; what is over stays until the next call."
+            f"Dagster's database cannot be used: {str(error).splitlines()[0]}. See that it runs "
+            "and has space; what is over stays until the next call."
         ) from error
 
 

@@ -4,6 +4,7 @@ Training order is in `models.candidate`; scoring in `models.scoring`.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any, Final
 
 import dagster as dg
@@ -118,7 +119,8 @@ def model_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsD
             gpu_scores, node_scores, settings=settings, as_of=span.end, now=installation.now
         )
         if is_published:
-            delivery_of(settings).run(installation.now)
+            with closing(delivery_of(settings)) as delivery:
+                delivery.run(installation.now)
         told: dict[str, Any] = {
             "as_of": dg.MetadataValue.timestamp(span.end),
             "published": is_published,

@@ -16,7 +16,7 @@ from pipelines.quarantine import all_refusals
 from pipelines.resources import Installation
 from pipelines.serving.live_outcomes import judge_live
 from pipelines.serving.outcome_words import words_of
-from pipelines.serving.place import score_engine
+from pipelines.serving.place import open_scores
 
 RAW = [
     dg.AssetKey(["raw", name])
@@ -57,12 +57,10 @@ def monitoring_assets(look: TableLook) -> Sequence[dg.AssetsDefinition]:
     )
     def live_quality(installation: Installation) -> dg.MaterializeResult[None]:
         settings = installation.settings
-        judged = judge_live(
-            settings,
-            engine=score_engine(settings),
-            catalogue=installation.catalogue,
-            now=installation.now,
-        )
+        with open_scores(settings) as engine:
+            judged = judge_live(
+                settings, engine=engine, catalogue=installation.catalogue, now=installation.now
+            )
         rows = 0 if judged is None else judged.quality.height
         return dg.MaterializeResult(metadata={"rows": rows, "quality": words_of(judged)})
 

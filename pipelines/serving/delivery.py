@@ -62,6 +62,10 @@ class Delivery:
     sent_at: datetime | None = None
     _told: tuple[datetime | None, str] | None = None
 
+    def close(self) -> None:
+        """Closes what connections it has; it may be used again."""
+        self.engine.dispose()
+
     def run(self, now: datetime) -> None:
         """Does what is to be done by now; nothing is lost by what fails.
 

@@ -3,6 +3,9 @@
 Settings are in `pipelines.settings`; no score is read or written here.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import sqlalchemy as sa
 
 from pipelines.secret_source import read_secret
@@ -21,6 +24,20 @@ def score_engine(settings: Settings) -> sa.Engine:
     url = chosen.url or f"sqlite:///{settings.data_root.absolute() / 'scores.db'}"
     password = read_secret(chosen.password, what="score_database.password")
     return open_engine(url, password=password)
+
+
+@contextmanager
+def open_scores(settings: Settings) -> Iterator[sa.Engine]:
+    """The same for one piece of work; its connections are closed afterwards.
+
+    Raises:
+        SettingsError: As in `score_engine`.
+    """
+    engine = score_engine(settings)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 def history_rule(settings: Settings) -> HistoryRule:

@@ -226,6 +226,15 @@ class Life:
                     found[name] = alert["annotations"].get("summary", "")
         return found
 
+    def days_of_alerts(self) -> dict[str, set[int]]:
+        """Days on which each alert was told of as open, by its name."""
+        found: dict[str, set[int]] = {}
+        for at, payload in self.told:
+            for alert in payload:
+                if datetime.fromisoformat(alert["endsAt"]) > at:
+                    found.setdefault(alert["labels"]["alertname"], set()).add(at.day)
+        return found
+
     def job(self, name: str, **more: Any) -> dg.ExecuteInProcessResult:
         """Runs a job, as Dagster would in a process of its own."""
         mine = {"config": {"settings_file": str(self.file), "frozen_now": self.now.isoformat()}}

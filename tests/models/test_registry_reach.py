@@ -1,6 +1,8 @@
 """Rules of a registry out of reach: what cannot be looked up is not taken for lost or absent."""
 
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -82,3 +84,16 @@ def test_a_champion_that_cannot_be_asked_for_is_not_replaced_as_if_there_were_no
     assert registry.version_of(first.name, CHAMPION) == first
     registry.promote_by_hand(second, overrules_gate=True, **WHO)
     assert registry.version_of(first.name, PREVIOUS) == first
+
+
+def test_the_address_that_mlflow_leaves_to_later_processes_is_taken_away(
+    registry, bundle, monkeypatch
+) -> None:
+    names = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")  # a database's has its password in it
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    there = replace(registry.place, environment=dict.fromkeys(names, registry.place.uri))
+    ours = variant(bundle, horizon_h=153)
+    again = ModelRegistry(there)
+    assert again.load(again.register(ours)).fingerprint == ours.fingerprint
+    assert not any(name in os.environ for name in names)

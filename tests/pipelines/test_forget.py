@@ -1,6 +1,8 @@
 """Rules of forgetting a person: nothing is left, nothing comes back, nobody else is touched."""
 
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -275,6 +277,11 @@ def test_what_was_superseded_or_removed_before_leaves_no_byte_of_the_name(site: 
     with landing_of(site).writer() as writer:  # one part of both
         writer.add(first, [SourceResult(given, quarantine=examples)], landed_at=T0)
         writer.add(other, [SourceResult(others)], landed_at=T0)
+    with closing(sqlite3.connect(site.landing_root / "journal.sqlite")) as sql:
+        sql.execute("PRAGMA secure_delete = OFF")  # as most builds of SQLite have it
+        sql.execute("DELETE FROM refusals")
+        sql.commit()
+    assert name.encode() in (site.landing_root / "journal.sqlite").read_bytes()
     with landing_of(site).writer() as writer:
         newer = replace(second, supersedes=(first.reading_id,))
         writer.add(newer, [SourceResult({})], landed_at=T0)

@@ -185,7 +185,7 @@ writes = st.lists(
 )
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(writes)
 def test_telemetry_in_a_bucket_is_telemetry_in_a_folder(series) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

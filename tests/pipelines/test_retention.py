@@ -2,9 +2,7 @@
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -18,7 +16,7 @@ from pipelines.ingest import landing_of
 from pipelines.landing import reading_id
 from pipelines.landing_journal import Reading
 from pipelines.rebuild_guard import check_can_be_built
-from pipelines.retention import Change, Chore, byte_words, in_words, planned, retain
+from pipelines.retention import Chore, byte_words, in_words, planned, retain
 from pipelines.retention_areas import areas_of
 from pipelines.retention_floor import floors_of, raise_floor
 from pipelines.retention_guard import needs, problems
@@ -33,62 +31,23 @@ from pipelines.settings import Settings
 from pipelines.sources.result import SourceResult
 from pipelines.staleness import find_stale
 from pipelines.store import Span, TableStore
-
-T0 = datetime(2026, 1, 5, tzinfo=UTC)
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-NOW = T0 + 40 * DAY
+from tests.pipelines.retention_world import (
+    DAY,
+    HOUR,
+    NOW,
+    T0,
+    CountingArea,
+    build,
+    days_landed,
+    frame,
+    land,
+    settings_of,
+)
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Settings:
     return settings_of(tmp_path)
-
-
-def settings_of(folder: Path, **changes: Any) -> Settings:
-    (folder / "inputs.yaml").write_text(
-        "site: lab\ntime_zone: UTC\ninputs:\n"
-        "  - {kind: kernel_log, path: 'logs/*.log', may_be_absent: true}\n"
-    )
-    values = {"site": "lab", "inputs": folder / "inputs.yaml", "data_root": folder / "data"}
-    return Settings.model_validate(values | {"start": T0, "horizons_h": (24,)} | changes)
-
-
-def frame(contract: Any, *rows: dict[str, Any]) -> pl.DataFrame:
-    empty = dict.fromkeys(contract.schema)
-    return pl.DataFrame([empty | row for row in rows], schema=contract.schema)
-
-
-def land(site: Settings, day: int, *, window: bool = True, origin: str = "server") -> None:
-    """A kernel line and a job of a day."""
-    at, said = T0 + day * DAY, {"source": "x", "ingested_at": T0 + day * DAY}
-    given = {
-        "raw/kernel_log": frame(RAW_KERNEL_LOG, {"ts": at, "kind": "xid", "line": "x"} | said),
-        "raw/job_log": frame(
-            RAW_JOB_LOG, {"job_id": str(day), "state": "FAILED", "end": at} | said
-        ),
-    }
-    named = Reading(
-        reading_id(how="", what=f"{day} {origin}"),
-        input="in",
-        source="x",
-        origin=origin,
-        content=None if window else "hash",
-        window=Span(at, at + DAY) if window else None,
-    )
-    with landing_of(site).writer() as writer:
-        writer.add(named, [SourceResult(given)], landed_at=at)
-
-
-def build(site: Settings, day: int) -> None:
-    """core/health_events of a whole day."""
-    span = Span(T0 + day * DAY, T0 + (day + 1) * DAY)
-    TableStore(site.store_root).write(
-        CORE_HEALTH_EVENTS, CORE_HEALTH_EVENTS.empty(), span=span, generation=1
-    )
-
-
-def days_landed(site: Settings) -> list[int]:
-    return [(at - T0).days for at in landing_of(site).read(RAW_KERNEL_LOG)["ts"]]
 
 
 def test_the_defaults_keep_what_a_site_needs(site: Settings) -> None:
@@ -307,23 +266,6 @@ class BrokenArea:
 
     def at_work(self) -> AbstractContextManager[object]:
         return nullcontext()
-
-
-@dataclass
-class CountingArea:
-    """An area that counts its chores."""
-
-    made: int = 0
-    name: str = "counting"
-
-    def chores(self) -> list[Chore]:
-        return [Chore(Change(table="t", what="removes one", n_rows=1), self._make)]
-
-    def at_work(self) -> AbstractContextManager[object]:
-        return nullcontext()
-
-    def _make(self) -> None:
-        self.made += 1
 
 
 def test_an_area_that_fails_holds_up_no_other(site: Settings) -> None:

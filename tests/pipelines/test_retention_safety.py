@@ -27,7 +27,7 @@ from pipelines.retention_tables import TablesArea
 from pipelines.settings import Settings
 from pipelines.sources.result import SourceResult
 from pipelines.store import Span, TableStore
-from tests.pipelines.test_retention import (
+from tests.pipelines.retention_world import (
     DAY,
     HOUR,
     NOW,
