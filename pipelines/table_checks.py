@@ -57,6 +57,10 @@ class Verdict:
     values: Mapping[str, float | int | str] = field(default_factory=dict)
 
 
+NOTHING_YET: Final = Verdict(is_passed=True, words="nothing is stored yet")
+"""For what looks into a table that a young installation has not made: not a fault of anyone."""
+
+
 def freshness(covered_until: datetime | None, *, end: datetime, limit: timedelta) -> Verdict:
     """Whether the newest data is young: by its own time, not by when it was written.
 
@@ -109,7 +113,7 @@ def null_shares(newest: PartStats | None, trailing: Sequence[PartStats]) -> Verd
         trailing: As in `volume`.
     """
     parts = [part for part in trailing if part.rows]
-    if newest is None or not newest.rows or len(parts) < LEAST_TRAILING:
+    if newest is None or newest.rows < FEW_ROWS or len(parts) < LEAST_TRAILING:
         return Verdict(is_passed=True, words="not enough rows to compare")
     risen = {}
     for column, share in newest.null_shares.items():

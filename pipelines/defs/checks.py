@@ -204,7 +204,7 @@ def _keys(table: TableContract) -> Callable[[Look], Verdict]:
         until = look.store.covered_until(table)
         span = Span(until - _DAY, until) if until else None
         if not look.store.has(table):
-            return judge.filled(None)
+            return judge.NOTHING_YET
         return judge.unique_keys(look.store.read(table, span=span), table.key)
 
     return run
@@ -213,7 +213,7 @@ def _keys(table: TableContract) -> Callable[[Look], Verdict]:
 def _labels(look: Look) -> Verdict:
     until = look.store.covered_until(LABELS)
     if until is None:
-        return judge.filled(None)
+        return judge.NOTHING_YET
     return judge.label_balance(look.store.read(LABELS, span=Span(until - _DAY, until)))
 
 
@@ -221,7 +221,7 @@ def _unknown(table: TableContract) -> Callable[[Look], Verdict]:
     def run(look: Look) -> Verdict:
         until = look.store.covered_until(table)
         if until is None:
-            return judge.filled(None)
+            return judge.NOTHING_YET
         scores = look.store.read(table, span=Span(until - _HOUR, until))
         return judge.unknown_share(scores, most=1 - look.settings.serving.min_coverage)
 
@@ -239,18 +239,18 @@ def _aside(look: Look) -> Verdict:
 
 
 def _drift(look: Look) -> Verdict:
-    return judge.no_drift(look.store.read(DRIFT)) if look.store.has(DRIFT) else judge.filled(None)
+    return judge.no_drift(look.store.read(DRIFT)) if look.store.has(DRIFT) else judge.NOTHING_YET
 
 
 def _reads(look: Look) -> Verdict:
     return (
-        judge.nothing_lost(look.store.read(READS)) if look.store.has(READS) else judge.filled(None)
+        judge.nothing_lost(look.store.read(READS)) if look.store.has(READS) else judge.NOTHING_YET
     )
 
 
 def _rejected(look: Look) -> Verdict:
     if not look.store.has(QUARANTINE):
-        return judge.filled(None)
+        return judge.NOTHING_YET
     n_read = int(landing_of(look.settings).journal.reads()["n_read"].sum())
     return judge.few_rejected(look.store.read(QUARANTINE), n_read=n_read)
 

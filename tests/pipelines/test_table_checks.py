@@ -56,12 +56,13 @@ def test_volume_is_held_against_the_usual_hour(
 
 def test_a_column_that_went_null_is_named() -> None:
     usual = [part(10, power_w=0.0, xid=0.9)] * 3
-    assert null_shares(part(10, power_w=0.1, xid=1.0), usual).is_passed
-    found = null_shares(part(10, power_w=1.0, xid=0.9), usual)
+    assert null_shares(part(40, power_w=0.1, xid=1.0), usual).is_passed
+    found = null_shares(part(40, power_w=1.0, xid=0.9), usual)
     assert not found.is_passed
     assert "power_w 100% (usual 0%)" in found.words
     assert null_shares(part(0), usual).is_passed
-    assert null_shares(part(10, new=1.0), usual).is_passed  # a column that was not there was null
+    assert null_shares(part(3, power_w=1.0), usual).is_passed  # of three rows nothing follows
+    assert null_shares(part(40, new=1.0), usual).is_passed  # a column that was not there was null
 
 
 def test_a_key_that_repeats_is_shown() -> None:

@@ -16,12 +16,18 @@ def test_only_a_site_without_gpus_is_wrong_to_have_an_empty_table() -> None:
     assert asked == {CORE_INVENTORY.asset_key}
 
 
-def test_every_check_has_a_word_before_anything_is_made(tmp_path: Path) -> None:
+def test_before_anything_is_made_every_check_has_a_word_and_nobody_is_woken_by_most(
+    tmp_path: Path,
+) -> None:
     with world(tmp_path) as site:
-        look = Look(site.settings, T0, dg.DagsterInstance.ephemeral())
+        look, failing = Look(site.settings, T0, dg.DagsterInstance.ephemeral()), set()
         for key in TABLES:
             for check in checks_of(TABLE_BY_KEY[key]):
-                assert check.run(look).words, check.key
+                verdict = check.run(look)
+                assert verdict.words, check.key
+                failing |= set() if verdict.is_passed else {check.name}
+    # `volume` warns; the others fail only where their own table has just been made and is empty.
+    assert failing <= {"fresh", "filled", "volume"}
 
 
 def test_telemetry_that_came_without_rows_is_not_fresh(tmp_path: Path) -> None:
