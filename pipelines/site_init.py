@@ -93,9 +93,8 @@ class Written:
             "",
             "Next:",
             f"  export FOREWARN_SETTINGS={settings.absolute()}",
-            "  forewarn ingest        # lands what the inputs have",
-            "  forewarn dev           # the pages, to build tables and train from",
-            "  forewarn score --loop  # scores, once an hour",
+            "  forewarn backfill         # makes the past, from the inputs to published scores",
+            "  forewarn dev --schedules  # the pages, and every hour from now on",
             f"  forewarn remediate plan --hook {(self.folder / HOOK).absolute()}",
         ]
         return "\n".join(lines)

@@ -98,6 +98,7 @@ def same(one: dict[str, pl.DataFrame], other: dict[str, pl.DataFrame]) -> bool:
 HOURS = st.lists(st.integers(0, 47), min_size=1, max_size=4)
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(
     readings=st.lists(HOURS, min_size=2, max_size=5), again=HOURS, is_last_superseded=st.booleans()
@@ -210,6 +211,7 @@ SIGHTS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(old=SIGHTS, new=SIGHTS)
 def test_stays_are_the_same_without_repeated_sights(

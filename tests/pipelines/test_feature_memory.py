@@ -191,6 +191,7 @@ def test_a_day_that_is_compacted_is_not_taken_for_changed(site):
     assert memory.stale_from(telemetry.origins(), since=T0) == T0 + 23 * HOUR
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_hours_in_any_order_and_ticks_between_give_the_training_rows(site, seed):
     rng = np.random.default_rng(seed)

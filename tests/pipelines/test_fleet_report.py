@@ -274,6 +274,7 @@ def test_the_page_says_first_that_it_is_synthetic_and_of_what(
     assert str(escape(verdict(all_checks(evidence)))).replace("&#x27;", "&#39;") in page
 
 
+@pytest.mark.slow
 def test_the_same_evidence_gives_the_same_page(page: str, evidence: Evidence) -> None:
     assert render_fleet_report(evidence, all_checks(evidence)) == page
 
@@ -288,6 +289,7 @@ def test_a_hostile_name_and_note_stay_text(evidence: Evidence) -> None:
     assert found.count("&lt;script&gt;alert(1)") >= 4  # title, heading, note, command
 
 
+@pytest.mark.slow
 def test_without_summits_counts_the_page_says_how_to_give_them(evidence: Evidence) -> None:
     found = render_fleet_report(replace(evidence, summit=None), ())
     assert "forewarn simulate report --regime demo --summit FILE" in found

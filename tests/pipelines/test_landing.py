@@ -96,6 +96,7 @@ def test_lines_repeated_in_one_log_count_and_lines_of_overlapping_logs_do_not(
     assert seconds_of(landing) == [1, 1, 2, 2, 3]
 
 
+@pytest.mark.slow
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -245,6 +245,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, *, stop_after: int | None = None) -
     return done
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("by_thread")
 @pytest.mark.parametrize("stop_after", [0, 2, 3, 5])
 def test_a_run_goes_on_where_another_has_stopped(
@@ -285,6 +286,7 @@ def change_stored_hour(where: Settings, tables: CoreTables) -> CoreTables:
     return tables
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("by_thread")
 @pytest.mark.parametrize("change", [change_telemetry, change_incidents, change_stored_hour])
 def test_what_rests_on_changed_inputs_is_computed_again(
@@ -406,6 +408,7 @@ def test_scores_of_a_span_without_a_matrix_are_an_error(
         scale_out.write_scores(where, span=SPAN, served=served_by(bundle), limits=LIMITS)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("by_thread")
 def test_the_flow_gives_the_same_rows_with_and_without_workers(tmp_path: Path) -> None:
     alone, scaled = installation(tmp_path / "alone"), installation(tmp_path / "scaled", workers=1)
@@ -439,6 +442,7 @@ def test_one_hour_or_no_workers_is_not_worth_it(tmp_path: Path) -> None:
     assert not scale_out.is_worth(on, hour)
 
 
+@pytest.mark.slow
 def test_dask_is_not_imported_with_the_definitions() -> None:
     code = (
         "import sys, pipelines.flow, pipelines.definitions, pipelines.scale_out\n"

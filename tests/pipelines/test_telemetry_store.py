@@ -360,6 +360,7 @@ def _write_hours(folder: Path, hours: list[int]) -> None:
         write(TelemetryStore(folder), hour, hour + 1, *rows, generation=hour)
 
 
+@pytest.mark.slow
 def test_writers_in_several_processes_lose_no_hour_and_give_a_gpu_one_code(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     halves = [list(range(0, 24, 2)), list(range(1, 24, 2))]
