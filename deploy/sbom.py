@@ -136,7 +136,7 @@ def _component(one: Locked) -> dict[str, Any]:
         "externalReferences": [
             {
                 "type": "distribution",
-                "url": f"https://pypi.org/project/{one.name}/{one.version}/",
+                "url": one.purl,  # an address would depend on where it was fetched from
                 "hashes": [{"alg": "SHA-256", "content": value} for value in one.hashes],
             }
         ],
