@@ -16,7 +16,7 @@ from pipelines import run_marks
 from pipelines.dagster_home import dagster_yaml
 from pipelines.defs import hourly
 from pipelines.run_marks import dead, mark, state_of, sweep
-from pipelines.settings import load_settings
+from pipelines.settings import Settings, load_settings
 
 _HOLD = "import sys,time; from pathlib import Path; from pipelines.run_marks import mark; "
 _HOLD += "mark(Path(sys.argv[1]), 'r1'); print('held', flush=True); time.sleep(float(sys.argv[2]))"
@@ -37,7 +37,7 @@ with dg.DagsterInstance.from_config(sys.argv[1]) as instance:
     dg.materialize(
         [made],
         instance=instance,
-        tags={"forewarn/chain": "hours", "dagster/sensor_name": "hourly"},
+        tags={"forewarn/chain": "hours"} | dict(word.split("=") for word in sys.argv[4:]),
         resources={"installation": Installation(settings_file=sys.argv[2])},
     )
 """
@@ -93,19 +93,25 @@ def test_a_run_whose_process_was_killed_is_dead(tmp_path: Path) -> None:
     assert state_of(tmp_path, "r1") == "unmarked"
 
 
+def killed_at(event: str, folder: Path, *tags: str) -> Settings:
+    """A site one of whose runs was killed as an event of it was told."""
+    file, start = folder / "forewarn.yaml", "2026-01-01T00:00:00Z"
+    content = {"site": "a", "inputs": "i.yaml", "data_root": "data", "start": start}
+    file.write_text(yaml.safe_dump(content))
+    settings = load_settings(file)
+    (folder / "dagster.yaml").write_text(dagster_yaml(settings))
+    command = [sys.executable, "-c", _RUN, str(folder), str(file), event, *tags]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return settings
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("event", ["RESOURCE_INIT_STARTED", "STEP_START", "PIPELINE_SUCCESS"])
 def test_a_run_killed_at_its_very_start_or_end_is_found_and_ended(
     event: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, start = tmp_path / "forewarn.yaml", "2026-01-01T00:00:00Z"
-    content = {"site": "a", "inputs": "i.yaml", "data_root": "data", "start": start}
-    file.write_text(yaml.safe_dump(content))
-    settings = load_settings(file)
-    (tmp_path / "dagster.yaml").write_text(dagster_yaml(settings))
-    command = [sys.executable, "-c", _RUN, str(tmp_path), str(file), event]
-    done = subprocess.run(command, capture_output=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    settings = killed_at(event, tmp_path, "dagster/sensor_name=hourly")
     with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
         (run,) = instance.get_runs()
         assert run.status is dg.DagsterRunStatus.STARTED
@@ -116,3 +122,15 @@ def test_a_run_killed_at_its_very_start_or_end_is_found_and_ended(
         (run,) = instance.get_runs()
         assert run.status is dg.DagsterRunStatus.FAILURE
     assert not list(settings.run_marks_dir.glob("*.run"))
+
+
+@pytest.mark.slow
+def test_a_run_without_a_mark_that_the_daemon_did_not_start_may_be_at_work_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = killed_at("RESOURCE_INIT_STARTED", tmp_path)
+    monkeypatch.setattr(hourly, "_UNMARKED_S", 0)
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        assert hourly.end_dead_runs(instance, settings)
+        (run,) = instance.get_runs()
+        assert run.status is dg.DagsterRunStatus.STARTED
