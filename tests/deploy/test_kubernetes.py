@@ -32,10 +32,10 @@ from tests.real.kubernetes_server import KubernetesServer
 
 pytestmark = pytest.mark.skipif(not KUBECTL.is_file(), reason=ABSENT)
 every = pytest.mark.parametrize("overlay", OVERLAYS)
-whole = pytest.mark.parametrize("overlay", ["small", "large"])
+whole = pytest.mark.parametrize("overlay", ["small", "large", "large with dask"])
 # Made by hand before the first start; docs/deployment.md lists their keys.
 SECRETS = {"forewarn-api", "forewarn-mlflow"}
-PROGRAMS = {"forewarn", "dagster", "dagster-daemon", "dagster-webserver", "mlflow"}
+PROGRAMS = {"forewarn", "dagster", "dagster-daemon", "dagster-webserver", "mlflow", "dask"}
 
 
 def lost(asked: Any, kept: Any, path: str = "") -> Iterator[str]:
@@ -211,6 +211,34 @@ def test_traffic_is_refused_unless_a_policy_names_it(overlay: str) -> None:
         assert all(rule["from"] for rule in policy.get("ingress", ())), name
 
 
+def test_dask_is_reached_by_dagster_and_itself_alone_and_reaches_nothing_of_the_platform() -> None:
+    policies = of_kind("large with dask", "NetworkPolicy")
+
+    def apps(name: str, way: str, key: str) -> list[set[str]]:
+        return [
+            {one["podSelector"]["matchLabels"]["app"] for one in rule.get(key, ())}
+            for rule in policies[name]["spec"][way]
+        ]
+
+    worker, scheduler, dagster = "forewarn-dask-worker", "forewarn-dask", "forewarn-dagster"
+    assert apps(scheduler, "ingress", "from") == [{dagster, worker}]
+    assert apps(worker, "ingress", "from") == [{scheduler, worker}]
+    assert apps(scheduler, "egress", "to") == [{worker}]
+    assert apps(worker, "egress", "to") == [{scheduler}, {worker}, set()]
+    bucket = policies[worker]["spec"]["egress"][-1]
+    assert [port["port"] for port in bucket["ports"]] == [443]
+    assert apps("forewarn-dagster-to-dask", "egress", "to") == [{scheduler}]
+
+
+def test_workers_of_dask_see_no_secret_but_the_keys_of_the_bucket() -> None:
+    for name in ("forewarn-dask", "forewarn-dask-worker"):
+        (container,) = pods("large with dask")[name]["containers"]
+        assert "envFrom" not in container
+        secret = {one["name"] for one in container["env"] if "valueFrom" in one}
+        assert secret <= {"FOREWARN_BUCKET_KEY", "FOREWARN_BUCKET_SECRET"}
+        assert all(one.get("value") == "1" for one in container["env"] if "THREADS" in one["name"])
+
+
 @whole
 def test_pages_without_a_password_listen_within_their_pod_alone(overlay: str) -> None:
     listening = {
@@ -244,8 +272,9 @@ def test_everything_that_is_named_is_there(overlay: str) -> None:
                 if not source["secretRef"].get("optional"):
                     wanting.add(source["secretRef"]["name"])
             for value in container["env"]:
-                if "valueFrom" in value:
-                    wanting.add(value["valueFrom"]["secretKeyRef"]["name"])
+                key = value.get("valueFrom", {}).get("secretKeyRef", {"optional": True})
+                if not key.get("optional"):
+                    wanting.add(key["name"])
     assert wanting <= SECRETS
     told = (FOLDER.parents[1] / "docs" / "deployment.md").read_text()
     assert all(f"`{name}`" in told for name in wanting)
