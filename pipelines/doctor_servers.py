@@ -23,6 +23,8 @@ from pipelines.api.access import open_access, parse_address
 from pipelines.doctor_http import HttpLook
 from pipelines.doctor_probe import Finding, NamedProbe, Probe, State, beside, joined
 from pipelines.object_paths import bucket_path
+from pipelines.scale_settings import SlurmWorkers
+from pipelines.scale_slurm import check_jobs
 from pipelines.secret_source import read_secret
 from pipelines.serving import score_reader
 from pipelines.serving.place import score_engine
@@ -58,6 +60,8 @@ def server_probes(settings: Settings, *, sends_test: bool) -> Iterator[Probe]:
     yield NamedProbe("board", lambda: probe_own(settings, settings.board.listen))
     if (scheduler := settings.scale_out.scheduler) is not None:
         yield NamedProbe("dask scheduler", lambda: probe_dask(scheduler))
+    if (slurm := settings.scale_out.slurm) is not None:
+        yield NamedProbe("slurm workers", lambda: probe_slurm_workers(slurm))
     for what, url in (
         ("tables", settings.storage.tables),
         ("artifacts", settings.storage.artifacts),
@@ -186,6 +190,19 @@ def probe_own(settings: Settings, listen: str) -> Finding:
 def probe_dask(scheduler: str) -> Finding:
     """Whether the scheduler takes connections; what its workers see is `forewarn`'s own check."""
     return probe_connection(scheduler)
+
+
+def probe_slurm_workers(slurm: SlurmWorkers) -> Finding:
+    """Whether Slurm would run the jobs of a scaled-out run; none is submitted.
+
+    Args:
+        slurm: What jobs are asked for.
+
+    Raises:
+        SettingsError: It would not; the text says why.
+    """
+    check_jobs(slurm)
+    return Finding("ok", "sbatch --test-only takes the workers' jobs")
 
 
 def probe_bucket(settings: Settings, url: str) -> Finding:

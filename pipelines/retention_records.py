@@ -119,7 +119,9 @@ class LeftoversArea:
 
     def chores(self) -> list[Chore]:
         """Files that are over."""
-        parts = self.settings.spool_dir.glob("*/*/*/*")
+        # With tables in a bucket the spool is there; what Slurm's jobs print never is.
+        spools = {self.settings.spool_dir, self.settings.data_root / "spool"}
+        parts = (path for spool in spools for path in spool.glob("*/*/*/*"))
         roots = {self.settings.data_root, self.settings.store_root}
         # A bucket has no unfinished files.
         unfinished = (

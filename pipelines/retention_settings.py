@@ -34,7 +34,7 @@ class RetentionSettings(Section):
         models_days: Model versions that are neither champion, candidate, previous nor pinned.
         models_kept: Newest versions of a model that are kept at any age.
         dagster_days: Runs and events of Dagster.
-        spool_days: Parts that a scaled-out run left behind.
+        spool_days: Parts, and output of its jobs, that a scaled-out run left behind.
     """
 
     landing_days: Days = 30

@@ -27,7 +27,8 @@ from features.tables import GPU_MATRIX, GPU_SCORES
 from models.scoring import ScoreLimits, ServedModel
 from pipelines.atomic_files import replace_file
 from pipelines.object_paths import Place, remove_folders
-from pipelines.scale_settings import ScaleOutSettings
+from pipelines.scale_settings import ONE_THREAD
+from pipelines.scale_slurm import slurm_workers
 from pipelines.scale_work import (
     HOUR,
     MatrixWork,
@@ -45,19 +46,13 @@ from pipelines.store import Span, TableStore, scan_files
 from pipelines.telemetry_layout import locked
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client, Future, LocalCluster, SpecCluster
 
-_THREADS: Final = (
-    "POLARS_MAX_THREADS",
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-)
 LOCAL_DASK: Final = {
     # Started anew, not forked: threads of numba and Polars do not survive a fork.
     "distributed.worker.multiprocessing-method": "spawn",
     # As many workers as cores, each with one thread.
-    "distributed.nanny.pre-spawn-environ": dict.fromkeys(_THREADS, "1"),
+    "distributed.nanny.pre-spawn-environ": ONE_THREAD,
     # Looks at every thread a hundred times a second.
     "distributed.worker.profile.enabled": False,
 }
@@ -65,8 +60,6 @@ LOCAL_DASK: Final = {
 
 _AHEAD: Final = 2
 """Tasks handed out per worker thread: the next one is there when one ends."""
-_PATIENCE_S: Final = 300
-"""How long workers are waited for, and how often a silent cluster is looked at."""
 _CONNECT_S: Final = 30
 _STORED: Final = "stored.json"
 
@@ -102,11 +95,11 @@ def write_matrix(tables: CoreTables, settings: Settings, *, span: Span, spec: Ma
         DataError: Inputs changed meanwhile, or workers died again and again.
         SettingsError: No worker can be reached, or Dask is not installed.
     """
-    with _spool(settings, GPU_MATRIX) as spool, connected(settings.scale_out) as client:
+    with _spool(settings, GPU_MATRIX) as spool, connected(settings) as client:
         work = MatrixWork(
             store_root=settings.store_root, tables=keep_tables(tables, spool), spec=spec
         )
-        _run(client, work, span, spool=spool)
+        _run(client, work, span, spool=spool, patience_s=settings.scale_out.wait_minutes * 60)
 
 
 def write_scores(
@@ -124,58 +117,76 @@ def write_scores(
         DataError: As `write_matrix`, or no matrix is stored.
         SettingsError: As `write_matrix`.
     """
-    with _spool(settings, GPU_SCORES) as spool, connected(settings.scale_out) as client:
+    with _spool(settings, GPU_SCORES) as spool, connected(settings) as client:
         work = ScoreWork(
             store_root=settings.store_root,
             models=tuple((one.version, keep_model(one.model, spool)) for one in served),
             limits=limits,
             newest=_newest(TableStore(settings.store_root), span),
         )
-        _run(client, work, span, spool=spool)
+        _run(client, work, span, spool=spool, patience_s=settings.scale_out.wait_minutes * 60)
 
 
 @contextmanager
-def connected(wanted: ScaleOutSettings) -> Iterator["Client"]:
-    """A client of the scheduler that the settings name, or of processes on this machine.
+def connected(settings: Settings) -> Iterator["Client"]:
+    """A client of the workers that the settings ask for: a scheduler's, Slurm's, this machine's.
 
     Args:
-        wanted: Which.
+        settings: Which.
 
     Raises:
         SettingsError: Dask is not installed, or no scheduler or worker answers.
     """
     try:
-        import dask
-        from distributed import Client, LocalCluster
+        from distributed import Client
     except ImportError as error:
         raise SettingsError(
             "scale_out needs Dask, which is not installed. Install forewarn[dask], or leave "
             "scale_out out of the settings."
         ) from error
+    wanted = settings.scale_out
     with ExitStack() as stack:
-        if wanted.scheduler is None:
-            stack.enter_context(dask.config.set(LOCAL_DASK))
+        scheduler: str | SpecCluster
+        if wanted.slurm is not None:
+            jobs = settings.slurm_jobs_dir
+            where, do = "jobs of Slurm", f"See `squeue --me` and the jobs' output in {jobs}"
             scheduler = stack.enter_context(
-                LocalCluster(
-                    n_workers=wanted.workers,
-                    threads_per_worker=1,
-                    host="127.0.0.1",
-                    dashboard_address="127.0.0.1:0",
-                    security=True,  # who may connect may run code: certificates of its own
-                )
+                slurm_workers(wanted.slurm, wanted.workers, folder=jobs)
             )
+        elif wanted.scheduler is None:
+            where, do = "processes on this machine", "See whether the machine is overloaded"
+            scheduler = stack.enter_context(_local_cluster(wanted.workers))
         else:
+            where, do = wanted.scheduler, "Check that the scheduler and its workers run"
             scheduler = wanted.scheduler
         try:
             client = stack.enter_context(Client(scheduler, timeout=_CONNECT_S))
-            client.wait_for_workers(max(1, wanted.workers), timeout=_PATIENCE_S)
+            client.wait_for_workers(wanted.n_awaited, timeout=wanted.wait_minutes * 60)
         except OSError as error:
             raise SettingsError(
-                f"scale_out: {wanted.scheduler or 'processes on this machine'}: "
-                f"{max(1, wanted.workers)} workers were waited for in vain: {error}. Check that "
-                "the scheduler and its workers run, then run again."
+                f"scale_out: {where}: {wanted.n_awaited} workers were waited for in vain: {error}. "
+                f"{do}, set scale_out.wait_minutes if they need longer, then run again."
             ) from error
         yield client
+
+
+@contextmanager
+def _local_cluster(n_workers: int) -> Iterator["LocalCluster"]:
+    """Processes on this machine."""
+    import dask
+    from distributed import LocalCluster
+
+    with (
+        dask.config.set(LOCAL_DASK),
+        LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            security=True,  # who may connect may run code: certificates of its own
+        ) as cluster,
+    ):
+        yield cluster
 
 
 @contextmanager
@@ -195,11 +206,11 @@ def _newest(store: TableStore, span: Span) -> Span | None:
     return None
 
 
-def _run(client: "Client", work: Work, span: Span, *, spool: Place) -> None:
+def _run(client: "Client", work: Work, span: Span, *, spool: Place, patience_s: float) -> None:
     """Computes and stores a span; once all is stored, nothing is left in the spool."""
     days: dict[Span, _Day] = {}
     units = _units(work, span, spool=spool, days=days)
-    with closing(_computed(client, work, units)) as computed:
+    with closing(_computed(client, work, units, patience_s=patience_s)) as computed:
         for unit in computed:
             day = days[unit.span]
             day.n_missing -= 1
@@ -229,7 +240,9 @@ def _days(span: Span) -> Iterator[Span]:
         at = midnight
 
 
-def _computed(client: "Client", work: Work, units: Iterator[Unit]) -> Generator[Unit]:
+def _computed(
+    client: "Client", work: Work, units: Iterator[Unit], *, patience_s: float
+) -> Generator[Unit]:
     """Hands units out, a few ahead of what is being computed; gives them as they are finished."""
     from distributed import wait
     from distributed.comm.core import CommClosedError
@@ -245,7 +258,7 @@ def _computed(client: "Client", work: Work, units: Iterator[Unit]) -> Generator[
             if not running:
                 return
             try:
-                done = wait(list(running), timeout=_PATIENCE_S, return_when="FIRST_COMPLETED").done
+                done = wait(list(running), timeout=patience_s, return_when="FIRST_COMPLETED").done
             except TimeoutError:
                 _check_alive(client)
                 continue
@@ -262,8 +275,9 @@ def _computed(client: "Client", work: Work, units: Iterator[Unit]) -> Generator[
 def _check_alive(client: "Client") -> None:
     if not client.nthreads():
         raise DataError(
-            f"scale_out: no worker is left at {client.scheduler_info()['address']}. Start workers "
-            "and run again: finished parts are kept."
+            f"scale_out: no worker is left at {client.scheduler_info()['address']}. Start "
+            "workers, or see in their output why they ended, and run again: finished parts are "
+            "kept."
         )
 
 

@@ -249,6 +249,12 @@ class Settings(Section):
         return self.store_root / ".spool" if self.storage.tables else self.data_root / "spool"
 
     @property
+    def slurm_jobs_dir(self) -> Path:
+        """Folder of what Slurm's workers of a run share: certificates, and what the jobs print."""
+        # As deep as the spool's parts, so that retention removes what a killed run leaves.
+        return self.data_root / "spool" / "slurm" / "jobs"
+
+    @property
     def run_marks_dir(self) -> Path:
         """Folder of the marks of Dagster's runs at work; a local disk, which knows locks."""
         return self.data_root / "runs"

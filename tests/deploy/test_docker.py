@@ -15,7 +15,7 @@ from tests.deploy.dockerfile import ROOT, Instruction, instructions
 
 FOLDER = ROOT / "deploy" / "docker"
 DEV = ("pytest", "hypothesis", "ruff", "mypy", "uv", "duckdb", "schemathesis", "httpx", "torch")
-OPTIONAL = ("boto3", "dask", "kubernetes", "psycopg", "dagster_postgres")
+OPTIONAL = ("boto3", "dask", "dask_jobqueue", "kubernetes", "psycopg", "dagster_postgres")
 # In the base image, or put there by the one apt step.
 SYSTEM_LIBRARIES = {
     "libc", "libm", "libpthread", "libgcc_s", "libstdc++", "libdl", "libz", "librt", "libresolv",

@@ -92,6 +92,44 @@ def test_once_a_day_alerts_are_judged_and_old_data_goes_whichever_fails(
     assert done.returncode == (1 if fails else 0)
 
 
+@pytest.mark.parametrize(
+    ("given", "workers", "memory"),
+    [
+        ({"SLURM_CPUS_PER_TASK": "16", "SLURM_MEM_PER_NODE": "32000"}, "16", "2000MiB"),
+        ({"SLURM_CPUS_PER_TASK": "4", "SLURM_MEM_PER_CPU": "3000"}, "4", "3000MiB"),
+        ({}, "1", "auto"),
+    ],
+)
+def test_workers_share_the_cores_and_the_memory_of_their_job(
+    tmp_path: Path, given: dict[str, str], workers: str, memory: str
+) -> None:
+    (tmp_path / "srun").write_text(
+        '#!/bin/sh\necho "$POLARS_MAX_THREADS" "$SRUN_CPUS_PER_TASK" "$@"\n'
+    )
+    (tmp_path / "srun").chmod(0o755)
+    job = SLURM / "dask_workers.sh"
+    assert job.stat().st_mode & 0o111
+    done = subprocess.run(
+        ["/bin/sh", job, "tcp://head:8786"],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "FOREWARN_BIN": "/bin", **given},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [
+        *("1", workers, "/bin/dask", "worker", "tcp://head:8786", "--nworkers", workers),
+        *("--nthreads", "1", "--memory-limit", memory, "--death-timeout", "300", "--no-dashboard"),
+    ]
+
+
+def test_workers_without_a_scheduler_say_what_is_missing() -> None:
+    done = subprocess.run(
+        ["/bin/sh", SLURM / "dask_workers.sh"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "the address of the scheduler" in done.stderr
+
+
 def test_scrontab_runs_files_that_are_shipped_and_may_be_run() -> None:
     text = (SLURM / "scrontab").read_text()
     named = re.findall(r"^[\d*]+ .*/deploy/slurm/(\S+)$", text, re.MULTILINE)

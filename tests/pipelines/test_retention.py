@@ -1,5 +1,6 @@
 """Rules of retention: what is needed stays, what is over goes, a plan changes nothing."""
 
+import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -253,6 +254,17 @@ def test_young_parts_of_the_spool_stay(site: Settings) -> None:
     folder.mkdir(parents=True)
     (folder / "young.parquet").write_bytes(b"x")
     assert not LeftoversArea(site).chores()
+
+
+def test_output_of_slurm_jobs_goes_when_it_is_old(site: Settings) -> None:
+    folder = site.slurm_jobs_dir / "run"
+    folder.mkdir(parents=True)
+    for name in ("old.err", "young.err"):
+        (folder / name).touch()
+    os.utime(folder / "old.err", (0, 0))
+    for chore in LeftoversArea(site).chores():
+        chore.make()
+    assert [path.name for path in folder.iterdir()] == ["young.err"]
 
 
 @dataclass

@@ -199,7 +199,7 @@ def by_thread(thread: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every run is computed by a thread of this process, three GPUs per unit."""
 
     @contextmanager
-    def connected(wanted: object) -> Iterator[Client]:
+    def connected(settings: object) -> Iterator[Client]:
         yield thread
 
     monkeypatch.setattr(scale_out, "connected", connected)
@@ -434,6 +434,33 @@ def test_an_address_that_is_none_is_refused(tmp_path: Path, scheduler: str) -> N
         installation(tmp_path, scheduler=scheduler)
 
 
+@pytest.mark.parametrize(
+    ("slurm", "beside", "match"),
+    [
+        ({}, {"workers": 1, "scheduler": "tcp://head:8786"}, "leave one of the two out"),
+        ({}, {}, "how many jobs"),
+        ({"partition": "cpu\n#SBATCH --uid=0"}, {"workers": 1}, "slurm.partition"),
+        ({"options": ["--qos=low --uid=0"]}, {"workers": 1}, "slurm.options"),
+        ({"time_limit": "an hour"}, {"workers": 1}, "slurm.time_limit"),
+    ],
+)
+def test_jobs_of_slurm_that_make_no_sense_are_refused(
+    tmp_path: Path, slurm: dict[str, Any], beside: dict[str, Any], match: str
+) -> None:
+    with pytest.raises(ValueError, match=match):
+        installation(tmp_path, slurm=slurm, **beside)
+
+
+def test_jobs_where_slurm_is_not_are_one_error_and_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    where = installation(tmp_path, workers=1, slurm={})
+    with pytest.raises(SettingsError, match="no sbatch in PATH"):
+        scale_out.write_matrix(core_tables(), where, span=SPAN, spec=SPEC)
+    assert not where.slurm_jobs_dir.exists()
+
+
 def test_one_hour_or_no_workers_is_not_worth_it(tmp_path: Path) -> None:
     hour = Span(T0, T0 + HOUR)
     off, on = installation(tmp_path), installation(tmp_path, workers=2)
@@ -477,20 +504,17 @@ def test_a_lost_scheduler_is_one_error(tmp_path: Path) -> None:
     work = scale_work.MatrixWork(store_root=where.store_root, tables=tables, spec=SPEC)
     lost: Any = LostClient()
     with pytest.raises(DataError, match="scheduler was lost: gone"):
-        next(scale_out._computed(lost, work, iter(())))
+        next(scale_out._computed(lost, work, iter(()), patience_s=1))
 
 
-def test_a_run_stops_when_no_worker_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scale_out, "_PATIENCE_S", 0.2)
+def test_a_run_stops_when_no_worker_is_left(tmp_path: Path) -> None:
     where = installation(tmp_path)
     tables = scale_work.keep_tables(core_tables(), where.spool_dir)
     work = scale_work.MatrixWork(store_root=where.store_root, tables=tables, spec=SPEC)
     units = scale_work.units_of(work, SPAN, folder=tmp_path)
     none = {"processes": False, "n_workers": 0, "dashboard_address": "127.0.0.1:0"}
     with Client(**none) as idle, pytest.raises(DataError, match="no worker is left"):
-        next(scale_out._computed(idle, work, iter(units)))
+        next(scale_out._computed(idle, work, iter(units), patience_s=0.2))
 
 
 @pytest.mark.slow
@@ -512,8 +536,7 @@ def test_any_number_of_processes_gives_the_same_bits(
 
 @pytest.mark.slow
 def test_workers_are_spawned_with_one_thread(tmp_path: Path) -> None:
-    wanted = installation(tmp_path, workers=1).scale_out
-    with scale_out.connected(wanted) as client:
+    with scale_out.connected(installation(tmp_path, workers=1)) as client:
         (threads,) = client.run(lambda: __import__("polars").thread_pool_size()).values()
         (method,) = client.run(
             lambda: "spawn_main" in Path("/proc/self/cmdline").read_text()
@@ -529,8 +552,8 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
     monkeypatch.setattr(scale_work, "SHARD_SIZE", 1)
     computed, killed = scale_out._computed, []
 
-    def killing(client: Client, *args: Any) -> Iterator[Any]:
-        for unit in computed(client, *args):
+    def killing(client: Client, *args: Any, **more: Any) -> Iterator[Any]:
+        for unit in computed(client, *args, **more):
             if not killed:
                 busy = next(name for name, keys in client.processing().items() if keys)
                 killed.append(client.run(os.getpid, workers=[busy])[busy])
