@@ -286,6 +286,10 @@ def _raise_error(future: "Future[None]", unit: Unit) -> None:
     from distributed import KilledWorker
     from distributed.client import FutureCancelledError
 
+    # Done otherwise: its part is in the spool. What it returned is not asked for, as that would be
+    # waited for without end where its worker has gone meanwhile and none is left.
+    if future.status not in ("error", "cancelled"):
+        return
     try:
         future.result()
     except KilledWorker as error:

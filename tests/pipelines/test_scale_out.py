@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import distributed
 import numpy as np
 import polars as pl
 import pytest
@@ -515,6 +517,30 @@ def test_a_run_stops_when_no_worker_is_left(tmp_path: Path) -> None:
     none = {"processes": False, "n_workers": 0, "dashboard_address": "127.0.0.1:0"}
     with Client(**none) as idle, pytest.raises(DataError, match="no worker is left"):
         next(scale_out._computed(idle, work, iter(units), patience_s=0.2))
+
+
+def test_a_part_counts_though_its_worker_is_gone_before_dask_was_asked_what_it_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = installation(tmp_path)
+    tables = scale_work.keep_tables(core_tables(), where.spool_dir)
+    work = scale_work.MatrixWork(store_root=where.store_root, tables=tables, spec=SPEC)
+    units = scale_work.units_of(work, SPAN, folder=tmp_path / "parts")[:1]
+
+    wait = distributed.wait
+
+    def wait_and_lose_all(*args: Any, **more: Any) -> Any:
+        found = wait(*args, **more)
+        one.cluster.scale(0)
+        while one.nthreads():
+            time.sleep(0.01)
+        return found
+
+    own = {"processes": False, "n_workers": 1, "dashboard_address": "127.0.0.1:0"}
+    with Client(threads_per_worker=1, **own) as one:
+        monkeypatch.setattr(distributed, "wait", wait_and_lose_all)
+        assert list(scale_out._computed(one, work, iter(units), patience_s=60)) == units
+    assert units[0].path.exists()
 
 
 @pytest.mark.slow
