@@ -105,10 +105,10 @@ def disturbed(
 
     def wrapped(client: Client, *args: Any, **more: Any) -> Iterator[Any]:
         for number, unit in enumerate(computed(client, *args, **more), start=1):
-            if len(done) < len(acts):
-                there = client.nthreads()
-                busy = [name for name, keys in client.processing().items() if keys]
-                (worker,) = [*busy, *there][:1]
+            busy = [name for name, keys in client.processing().items() if keys]
+            there = [*busy, *client.nthreads()]
+            if len(done) < len(acts) and there:
+                worker = there[0]
                 (job,) = client.run(os.getenv, "SLURM_JOB_ID", workers=[worker]).values()
                 acts[len(done)](job)
                 wait_until(partial(is_gone, client, worker), f"the worker of job {job} is gone")
