@@ -1,7 +1,7 @@
 #!/bin/sh
 # Dask workers as one job, for sites that keep a scheduler of their own (docs/scale.md):
 #
-#   dask scheduler --port 8786                        on the head node
+#   dask scheduler --port 8786 --dashboard-address 127.0.0.1:8787        on the head node
 #   sbatch --nodes=4 --cpus-per-task=16 --mem=32G --time=08:00:00 dask_workers.sh tcp://head:8786
 #
 # As many workers on each node as the job has cores there, and its memory shared among them. A job

@@ -4,7 +4,6 @@ Jobs are cancelled and requeued amid the work. Clusters of processes are in test
 """
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -313,4 +312,3 @@ def test_the_commands_of_the_kubernetes_pods_make_the_same_bits(
             (address,) = client.nthreads()
     assert address.endswith(f":{worker}")
     check_same(where, in_one_process(where, tmp_path / "oracle", tables))
-    shutil.rmtree(tmp_path / "data")
