@@ -26,7 +26,7 @@ def with_uncertain(
     rows before the drain are no negatives, and left out they take the clearest signs along. Each
     counts as a positive with the weight, and as a negative with the rest, which is the expected
     loss when that share of drains was right. The precision of alerts on the hold-out
-    (`remediation.hold_out`) is such a share, for there nobody acts. UPTAKE reports that its
+    (`remediation.cluster.hold_out`) is such a share, for there nobody acts. UPTAKE reports that its
     accuracy falls by 9 % without such weights.
 
     Args:

@@ -1,6 +1,6 @@
 """The command `forewarn remediate metrics`: the hook's state for Prometheus.
 
-No logic: the metrics are in `remediation.hook_metrics`, the server in `pipelines.serving`.
+No logic: the metrics are in `remediation.program.metrics`, the server in `pipelines.serving`.
 """
 
 from pathlib import Path
@@ -28,8 +28,8 @@ def metrics(
 ) -> None:
     """Serve what the hook is at to Prometheus at /metrics until Ctrl-C; run it as the hook."""
     from pipelines.serving.metrics_server import serve_metrics
-    from remediation.hook_metrics import hook_registry
     from remediation.hook_settings import load_hook_settings
+    from remediation.program.metrics import hook_registry
 
     registry = hook_registry(load_hook_settings(hook or _HOOK))
     serve_metrics(registry, listen=listen, say=lambda line: typer.echo(line, err=True))

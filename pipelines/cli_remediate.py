@@ -1,6 +1,6 @@
 """The commands of the hook, `forewarn remediate ...`: each calls one function and prints its words.
 
-No logic: rounds, plans and requests are in `remediation.program` and its neighbours.
+No logic: rounds, plans and requests are in `remediation.program.round` and its neighbours.
 
 Exit codes: 0 nothing is left to do, 1 a person must look, 2 it cannot run (settings, sources,
 ledger, arguments), 3 the kill switch or another hook's lease said no.
@@ -21,9 +21,9 @@ from pipelines.shadow_command import shadow
 from remediation.plan import error_line, plain, render_plan
 
 if TYPE_CHECKING:
-    from remediation.cluster import ClusterReader, NodeView
+    from remediation.cluster.state import ClusterReader, NodeView
     from remediation.hook_settings import HookSettings
-    from remediation.program import Round
+    from remediation.program.round import Round
 
 
 class _Explained(TyperGroup):
@@ -31,7 +31,7 @@ class _Explained(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """As click does, but for such errors."""
-        from remediation.program_plan import PlanRefusedError
+        from remediation.program.plan import PlanRefusedError
 
         try:
             return super().invoke(ctx)
@@ -77,7 +77,7 @@ AsOption = Annotated[
 @app.command()
 def run(hook: HookOption = None) -> None:
     """Make one round: recover, read, decide, guard, act. For a timer."""
-    from remediation.program_loop import run_one
+    from remediation.program.loop import run_one
 
     _tell_round(run_one(_settings(hook), core_tables=_core_tables))
 
@@ -85,7 +85,7 @@ def run(hook: HookOption = None) -> None:
 @app.command()
 def loop(hook: HookOption = None) -> None:
     """Make rounds until SIGTERM; a round that fails never ends it. For a service."""
-    from remediation.program_loop import loop_on
+    from remediation.program.loop import loop_on
 
     loop_on(_settings(hook), core_tables=_core_tables, say=lambda line: typer.echo(line, err=True))
 
@@ -98,9 +98,9 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Say what a round would do now; change nothing, not even the ledger."""
-    from remediation.program import opened
-    from remediation.program_plan import plan_of, render, write_plan
-    from remediation.program_rehearsal import rehearse
+    from remediation.program.plan import plan_of, render, write_plan
+    from remediation.program.rehearsal import rehearse
+    from remediation.program.round import opened
 
     with opened(_settings(hook), core_tables=_core_tables) as parts:
         rehearsed = rehearse(parts)
@@ -123,8 +123,8 @@ def apply(
     hook: HookOption = None,
 ) -> None:
     """Carry out a plan, as far as it is still decided and allowed."""
-    from remediation.program import opened
-    from remediation.program_plan import apply_plan, read_plan
+    from remediation.program.plan import apply_plan, read_plan
+    from remediation.program.round import opened
 
     made = read_plan(plan_file)
     with opened(_settings(hook), core_tables=_core_tables) as parts:
@@ -138,8 +138,8 @@ def approve(
     actor: AsOption = None,
 ) -> None:
     """Approve what the hook recommends for one node; it is done in its next round, if it holds."""
-    from remediation.program import opened
-    from remediation.program_requests import decision_of, node_now
+    from remediation.program.requests import decision_of, node_now
+    from remediation.program.round import opened
 
     with opened(_settings(hook), core_tables=_core_tables) as parts:
         entry = decision_of(parts.ledger, decision, actuator=parts.name)
@@ -162,8 +162,8 @@ def hold(
 @app.command()
 def undrain(node: NodeArgument, hook: HookOption = None, actor: AsOption = None) -> None:
     """Have the hook return a node that it holds; nobody else's is touched."""
-    from remediation.program import opened
-    from remediation.program_requests import held_node_now
+    from remediation.program.requests import held_node_now
+    from remediation.program.round import opened
 
     with opened(_settings(hook), core_tables=_core_tables) as parts:
         _ask("undrain", hook, actor, view=held_node_now(parts.ports.actuator, parts.view(), node))
@@ -172,8 +172,8 @@ def undrain(node: NodeArgument, hook: HookOption = None, actor: AsOption = None)
 @app.command()
 def repaired(node: NodeArgument, hook: HookOption = None, actor: AsOption = None) -> None:
     """Say that the cause of a drain was repaired; the node returns once a check passes."""
-    from remediation.program import opened
-    from remediation.program_requests import check_held, node_now
+    from remediation.program.requests import check_held, node_now
+    from remediation.program.round import opened
 
     with opened(_settings(hook), core_tables=_core_tables) as parts:
         check_held(parts.view(), node)
@@ -193,7 +193,7 @@ def acknowledge(
     actor: AsOption = None,
 ) -> None:
     """Say that you have looked at a question; what it stopped goes on in the next round."""
-    from remediation.program_status import question_named
+    from remediation.program.status import question_named
 
     entry = question_named(_settings(hook), question, now=_now())
     typer.echo(plain(entry.body["text"]))
@@ -203,8 +203,8 @@ def acknowledge(
 @app.command()
 def status(*, hook: HookOption = None, as_json: JsonOption = False) -> None:
     """Say how the hook stands: what it holds, what waits for you, what it may still do."""
-    from remediation.program_status import status_of
-    from remediation.program_words import render_status
+    from remediation.program.status import status_of
+    from remediation.program.words import render_status
 
     found = status_of(_settings(hook), now=_now(), core_tables=_core_tables)
     typer.echo(_json(asdict(found)) if as_json else render_status(found))
@@ -214,9 +214,9 @@ def status(*, hook: HookOption = None, as_json: JsonOption = False) -> None:
 @app.command()
 def why(node: NodeArgument, *, hook: HookOption = None, as_json: JsonOption = False) -> None:
     """Say why a node was taken or was not: decision, guards, what would change it."""
-    from remediation.program import opened
-    from remediation.program_why import why_node
-    from remediation.program_words import render_why
+    from remediation.program.round import opened
+    from remediation.program.why import why_node
+    from remediation.program.words import render_why
 
     with opened(_settings(hook), core_tables=_core_tables) as parts:
         found = why_node(parts, node)
@@ -233,9 +233,9 @@ def kill_switch(
     hook: HookOption = None,
 ) -> None:
     """Stop all action, or let it go on. Works when ledger, scores and cluster are down."""
-    from remediation import program_kill_switch as switch
     from remediation.actuators.kill_switch import stopped_by
-    from remediation.program_requests import person
+    from remediation.program import kill_switch as switch
+    from remediation.program.requests import person
     from remediation.site import Site
 
     path = file.absolute() if file else switch.find_kill_switch(_hook_file(hook))
@@ -278,8 +278,8 @@ def export(
     hook: HookOption = None,
 ) -> None:
     """Write every entry, with its hash, as one line of JSON."""
-    from remediation.ledger_head import write_export
-    from remediation.program_parts import open_ledger
+    from remediation.ledger.head import write_export
+    from remediation.program.parts import open_ledger
 
     with open_ledger(_settings(hook)) as found:
         n_entries = write_export(found, out)
@@ -298,8 +298,8 @@ def verify(
     hook: HookOption = None,
 ) -> None:
     """Recompute the chain of hashes; exit code 1: it was altered or cut off."""
-    from remediation.ledger_head import check_head, verify_export
-    from remediation.program_parts import open_ledger
+    from remediation.ledger.head import check_head, verify_export
+    from remediation.program.parts import open_ledger
 
     check_head(head)
     if export_file is not None:
@@ -323,8 +323,8 @@ def note_head(
     hook: HookOption = None,
 ) -> None:
     """Take the ledger as it is for whole: after it was restored from a backup."""
-    from remediation.ledger_head import note_head_anew
-    from remediation.program_parts import open_bare_ledger
+    from remediation.ledger.head import note_head_anew
+    from remediation.program.parts import open_bare_ledger
 
     settings = _settings(hook)
     if settings.ledger.head is None:
@@ -352,7 +352,7 @@ def _settings(hook: Path | None) -> "HookSettings":
 
 
 def _now() -> datetime:
-    from remediation.program_parts import utc_now
+    from remediation.program.parts import utc_now
 
     return utc_now()
 
@@ -365,14 +365,14 @@ def _core_tables(installation: Path) -> "ClusterReader":
 
 
 def _node(hook: Path | None, node: str) -> "NodeView":
-    from remediation.program_parts import open_ports
-    from remediation.program_requests import node_now
+    from remediation.program.parts import open_ports
+    from remediation.program.requests import node_now
 
     return node_now(open_ports(_settings(hook), core_tables=_core_tables).actuator, node)
 
 
 def _ask(what: str, hook: Path | None, actor: str | None, **about: Any) -> None:
-    from remediation.program_requests import Asking, ask, person
+    from remediation.program.requests import Asking, ask, person
 
     asking = Asking(actor=actor or person(), now=_now())
     path = ask(_settings(hook), what, asking, **about)

@@ -24,12 +24,12 @@ from remediation.hook_settings import (
     HookSettings,
     KubernetesSettings,
 )
-from remediation.inbox_site import load_key
-from remediation.ledger import LedgerError
-from remediation.ledger_head import HeadFile
-from remediation.ledger_sqlite import VERSION, stored_version
-from remediation.program_loop import RoundNote
-from remediation.program_parts import CoreTables, open_bare_ledger, open_ports, open_scores
+from remediation.inbox.site import load_key
+from remediation.ledger.entries import LedgerError
+from remediation.ledger.head import HeadFile
+from remediation.ledger.sqlite import VERSION, stored_version
+from remediation.program.loop import RoundNote
+from remediation.program.parts import CoreTables, open_bare_ledger, open_ports, open_scores
 from remediation.score_source import LATEST
 
 _COMMAND_S: Final = 8.0
@@ -234,7 +234,7 @@ def _on_postgres(conninfo: str) -> tuple[datetime | None, bool]:
     """
     if not conninfo:
         return None, True  # opening it tells that there is no connection string
-    from remediation.ledger_postgres import connect, driver, name_of
+    from remediation.ledger.postgres import connect, driver, name_of
 
     name = name_of(conninfo)  # first: the driver's own words may quote a string that it misreads
     try:

@@ -10,7 +10,7 @@ from math import isnan
 from typing import Final
 
 from models.recovery.ladder import PUBLISHED_SHARES
-from remediation.standby import standby_pool_size
+from remediation.policy.standby import standby_pool_size
 from simulation.recovery.parameters import BYTEROBUST
 from simulation.recovery.study import (
     Estimate,

@@ -20,10 +20,10 @@ from pipelines.flow import node_policy
 from pipelines.settings import Settings
 from pipelines.store import TableStore
 from remediation.actuators.dry_run import DryRunActuator
-from remediation.cluster import ClusterState
-from remediation.frame_cluster import FrameClusterReader
+from remediation.cluster.frames import FrameClusterReader
+from remediation.cluster.state import ClusterState
 from remediation.hook import HookRun, run_once
-from remediation.ledger_sqlite import SqliteLedger
+from remediation.ledger.sqlite import SqliteLedger
 from remediation.plan import render_plan
 from remediation.score_source import FolderScoreSource
 from remediation.site import Site, load_site

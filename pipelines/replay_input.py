@@ -26,9 +26,9 @@ from pipelines.settings import Settings, load_settings
 from pipelines.split_cuts import split_of
 from pipelines.store import Span, TableStore
 from remediation.decision import touches_node
-from remediation.guards import CEILING_OF_LEVEL
+from remediation.guards.judge import CEILING_OF_LEVEL
 from remediation.hook_settings import load_hook_settings, read_hook_file
-from remediation.program import Tick, site_on
+from remediation.program.round import Tick, site_on
 from remediation.score_source import LATEST, FolderScoreSource
 from remediation.site import LevelRule, Site, load_site
 from simulation.replay.history import HOUR, History, micros, moment_of

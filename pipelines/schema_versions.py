@@ -28,9 +28,9 @@ from pipelines.serving.place import score_engine
 from pipelines.settings import Settings
 from pipelines.store import TableStore
 from remediation.hook_settings import HookSettings
-from remediation.lease_sqlite import VERSION as LEASE_VERSION
-from remediation.ledger_sqlite import MIGRATIONS as LEDGER_MIGRATIONS
-from remediation.ledger_sqlite import VERSION as LEDGER_VERSION
+from remediation.lease.sqlite import VERSION as LEASE_VERSION
+from remediation.ledger.sqlite import MIGRATIONS as LEDGER_MIGRATIONS
+from remediation.ledger.sqlite import VERSION as LEDGER_VERSION
 
 Standing = Literal["absent", "same", "older", "newer", "unreadable"]
 

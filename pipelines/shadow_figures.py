@@ -16,9 +16,9 @@ from models import intervals
 from models.evaluation import Bootstrap, Estimate, estimate, resample_groups
 from pipelines.shadow_hours import Balance, Fleet, fleet_of, lost_in_all, reckon
 from pipelines.shadow_input import ShadowInput
-from remediation.caps import CAPS
 from remediation.decision import Decision, Judged
-from remediation.guards import CEILING_OF_LEVEL
+from remediation.guards.caps import CAPS
+from remediation.guards.judge import CEILING_OF_LEVEL
 from remediation.shadow import DRY_RUN, WouldBe, is_known_up, is_shadow, read_wishes, replay
 from remediation.shadow_outcomes import Outcome, match, place_incidents, window
 from simulation.replay.tables import STATIC_XIDS

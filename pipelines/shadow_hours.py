@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from remediation.costs import DEFAULT_NODE_GPUS
+from remediation.policy.costs import DEFAULT_NODE_GPUS
 from remediation.shadow import WouldBe
 from remediation.shadow_outcomes import Outcome
 from remediation.site import Costs
@@ -242,7 +242,7 @@ def lost_in_all(incidents: Sequence[Mapping[str, Any]], fleet: Fleet, *, costs: 
 
 
 def _restart_hours(costs: Costs) -> float:
-    """As `remediation.costs` reckons where no replacement is known."""
+    """As `remediation.policy.costs` reckons where no replacement is known."""
     return (costs.wait_minutes + costs.restart_minutes) / 60
 
 

@@ -26,10 +26,10 @@ from features.tables import (
 )
 from pipelines.settings import Settings
 from pipelines.store import Span, TableStore
-from remediation.cluster import ClusterState
-from remediation.frame_cluster import FrameClusterReader
-from remediation.ledger import Entry, Ledger
-from remediation.recovery import check_chain
+from remediation.cluster.frames import FrameClusterReader
+from remediation.cluster.state import ClusterState
+from remediation.holds.recovery import check_chain
+from remediation.ledger.entries import Entry, Ledger
 from remediation.shadow import ClusterAt
 from remediation.site import Site, load_site
 
@@ -119,7 +119,7 @@ def opened_ledger(settings: Settings, hook: Path | None) -> Iterator[tuple[Ledge
     """
     if hook is not None:
         from remediation.hook_settings import load_hook_settings
-        from remediation.program_parts import open_bare_ledger
+        from remediation.program.parts import open_bare_ledger
 
         found = load_hook_settings(hook)
         if found.ledger.postgres_variable is None:
@@ -127,7 +127,7 @@ def opened_ledger(settings: Settings, hook: Path | None) -> Iterator[tuple[Ledge
         with open_bare_ledger(found) as ledger:
             yield ledger, found.site
         return
-    from remediation.ledger_sqlite import SqliteLedger
+    from remediation.ledger.sqlite import SqliteLedger
 
     _need(settings.ledger_path)
     site = load_site(settings.remediation) if settings.remediation else Site()

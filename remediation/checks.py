@@ -1,6 +1,6 @@
 """Runs checks of nodes: any command, with a time limit, whose exit code says passed or failed.
 
-Which check a node needs, and what follows from it, is in `remediation.returning`.
+Which check a node needs, and what follows from it, is in `remediation.holds.returning`.
 
 A check is a list of arguments from the site file. `{node}` in them becomes the node's name; no
 shell runs here, and a name that is not plain never gets this far. `ssh` hands its words to a

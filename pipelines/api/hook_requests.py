@@ -1,7 +1,7 @@
 """What operators ask of the hook: signed, and put into its inbox. Nothing is acted on here.
 
-The hook alone judges requests (`remediation.inbox`); routes are in `hook_routes`, pages in
-`pipelines.board`.
+The hook alone judges requests (`remediation.signed_requests`); routes are in `hook_routes`, pages
+in `pipelines.board`.
 """
 
 import secrets
@@ -14,10 +14,10 @@ from pipelines.api.access import Caller
 from pipelines.api.answers import ApiError
 from pipelines.api.ledger_reader import LedgerReader
 from pipelines.settings import Settings
-from remediation.inbox import RefusedError, Request, RequestKey
-from remediation.inbox_files import submit
-from remediation.inbox_site import load_key
-from remediation.ledger import Entry
+from remediation.inbox.files import submit
+from remediation.inbox.site import load_key
+from remediation.ledger.entries import Entry
+from remediation.signed_requests import RefusedError, Request, RequestKey
 
 What = Literal["approve", "hold", "undrain"]
 LIFE: Final = timedelta(hours=1)

@@ -116,7 +116,7 @@ def told(body: Mapping[str, Any], kind: str) -> str:
 
     Args:
         body: The body; an older version may lack any part of it.
-        kind: One of `remediation.ledger.KINDS`.
+        kind: One of `remediation.ledger.entries.KINDS`.
     """
     if kind == "observed":
         return f"{counted(len(body.get('nodes') or ()), 'node')} at or above the threshold"

@@ -1,7 +1,7 @@
 """Slow facts as metrics: room on disk, live quality, drift, alerts against their budget.
 
 Scores and the scorer itself are in `open_metrics`; the hook's metrics are in
-`remediation.hook_metrics`. Nothing is judged here: tables that others made are read.
+`remediation.program.metrics`. Nothing is judged here: tables that others made are read.
 """
 
 import shutil

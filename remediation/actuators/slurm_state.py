@@ -22,8 +22,8 @@ from remediation.actuators.slurm_records import (
     parse_places,
 )
 from remediation.actuators.slurm_run import CLOCK, CommandRunner, LocalRunner, ask
-from remediation.cluster import ClusterState, NodeView
-from remediation.journal import Clock
+from remediation.cluster.state import ClusterState, NodeView
+from remediation.ledger.journal import Clock
 
 _NODES: Final = ("scontrol", "--all", "--oneliner", "show", "node")
 _NAMES: Final = ("sinfo", "--all", "--noheader", "--Node", "--format=%N")

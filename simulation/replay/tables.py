@@ -13,9 +13,9 @@ import polars as pl
 
 from features.errors import DataError
 from features.tables import CORE_HEALTH_EVENTS, CORE_INVENTORY, CORE_NODE_STATES, CORE_TOPOLOGY
-from remediation.cluster import JobView, NodeState
-from remediation.costs import DEFAULT_NODE_GPUS
-from remediation.evidence import rests_on_applications_alone
+from remediation.cluster.state import JobView, NodeState
+from remediation.policy.costs import DEFAULT_NODE_GPUS
+from remediation.policy.evidence import rests_on_applications_alone
 from remediation.shadow_outcomes import place_incidents
 from simulation.replay.history import (
     Attempt,

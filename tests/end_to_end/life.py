@@ -26,10 +26,10 @@ from pipelines.definitions import build_definitions
 from pipelines.remediate import stored_cluster
 from pipelines.resources import Installation
 from pipelines.settings import Settings, load_settings
-from remediation.cluster import ClusterReader
+from remediation.cluster.state import ClusterReader
 from remediation.hook_settings import load_hook_settings
-from remediation.program import Round, opened, run_round
-from remediation.program_loop import Ending, run_loop
+from remediation.program.loop import Ending, run_loop
+from remediation.program.round import Round, opened, run_round
 from tests.end_to_end.life_fleet import T0, DropFolder
 
 PARTS: Final = (

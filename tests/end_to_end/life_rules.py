@@ -33,8 +33,8 @@ from pipelines.publish import published_as_of, published_ticks
 from pipelines.serving.place import score_engine
 from pipelines.serving.score_reader import alerts_within, outcomes
 from pipelines.store import Span, TableStore
-from remediation.ledger import Entry
-from remediation.ledger_sqlite import SqliteLedger
+from remediation.ledger.entries import Entry
+from remediation.ledger.sqlite import SqliteLedger
 from remediation.score_source import FolderScoreSource
 from tests.end_to_end.life import RUN_KEY, Life
 from tests.end_to_end.life_fleet import DAY, HOUR, T0

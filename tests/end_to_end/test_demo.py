@@ -17,7 +17,7 @@ from pipelines.demo import SAMPLES, VALID_UNTIL, run_demo
 from pipelines.flow import registered_name, registry_of
 from pipelines.settings import load_settings
 from pipelines.store import TableStore
-from remediation.ledger_sqlite import SqliteLedger
+from remediation.ledger.sqlite import SqliteLedger
 from simulation.fleet.ceiling import Reader, check_for_leak, recall_ceiling
 from simulation.writers.truth_tables import read_truth
 

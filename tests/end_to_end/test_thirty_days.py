@@ -35,8 +35,8 @@ from pipelines.publish import published_as_of
 from pipelines.schema_versions import stored_versions
 from pipelines.sources.catalogue import load_catalogue
 from pipelines.store import Span, TableStore
-from remediation.ledger import LedgerError
-from remediation.ledger_sqlite import SqliteLedger
+from remediation.ledger.entries import LedgerError
+from remediation.ledger.sqlite import SqliteLedger
 from remediation.score_source import FolderScoreSource
 from tests.end_to_end.life import Life, new_life
 from tests.end_to_end.life_fleet import DAY, HOUR, T0, make_fleet

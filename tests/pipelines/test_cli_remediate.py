@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines import cli_remediate
-from remediation.ledger_head import verify_export
+from remediation.ledger.head import verify_export
 from tests.remediation.program_world import ProgramWorld, make_world
 
 BOOT = "slurmd-1795993535"
@@ -38,8 +38,8 @@ def told(*words: str | Path) -> Any:
 
 def test_the_commands_load_neither_models_nor_dagster() -> None:
     code = (
-        "import sys, pipelines.cli_remediate, pipelines.cli, remediation.program_loop, "
-        "remediation.program_plan, remediation.program_why, remediation.program_words, "
+        "import sys, pipelines.cli_remediate, pipelines.cli, remediation.program.loop, "
+        "remediation.program.plan, remediation.program.why, remediation.program.words, "
         "remediation.actuators.slurm, remediation.actuators.kubernetes\n"
         "print(sorted({'mlflow', 'lightgbm', 'dagster', 'sklearn', 'pandas', 'kubernetes'}"
         " & set(sys.modules)))"

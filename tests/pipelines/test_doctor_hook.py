@@ -14,9 +14,9 @@ from pipelines import doctor_hook
 from pipelines.doctor_probe import Finding
 from remediation.actuators.slurm_run import Ran
 from remediation.hook_settings import HookSettings
-from remediation.ledger import LedgerError
-from remediation.ledger_sqlite import SqliteLedger
-from remediation.program_loop import RoundNote
+from remediation.ledger.entries import LedgerError
+from remediation.ledger.sqlite import SqliteLedger
+from remediation.program.loop import RoundNote
 
 NOW = datetime(2026, 3, 1, 12, 5, tzinfo=UTC)
 

@@ -24,8 +24,8 @@ from pipelines.serving.score_schema import writing
 from pipelines.settings import Settings, load_settings
 from pipelines.store import TableStore
 from remediation.hook_settings import HookSettings
-from remediation.lease_sqlite import SqliteLease
-from remediation.ledger_sqlite import SqliteLedger
+from remediation.lease.sqlite import SqliteLease
+from remediation.ledger.sqlite import SqliteLedger
 
 
 @pytest.fixture

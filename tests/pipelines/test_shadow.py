@@ -32,8 +32,8 @@ from pipelines.shadow_input import ShadowInput, Tables
 from pipelines.shadow_words import STAY, advice, did_sentence, missed_sentence, right_sentence
 from pipelines.store import Span, TableStore
 from remediation.decision import Decision
-from remediation.ledger import LedgerError, MemoryLedger, NewEntry
-from remediation.ledger_sqlite import SqliteLedger
+from remediation.ledger.entries import LedgerError, MemoryLedger, NewEntry
+from remediation.ledger.sqlite import SqliteLedger
 from remediation.shadow import WouldBe
 from remediation.shadow_outcomes import Outcome
 from remediation.site import Caps, Costs, Site

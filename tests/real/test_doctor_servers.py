@@ -25,7 +25,7 @@ from pipelines.settings import settings_from
 from pipelines.sources.site.listing import SiteInputs
 from pipelines.sources.site.server_inputs import PrometheusInput
 from remediation.hook_settings import HookSettings
-from remediation.ledger_postgres import PostgresLedger, connect
+from remediation.ledger.postgres import PostgresLedger, connect
 from tests.real import alertmanager_server, postgres_server, prometheus_server, seaweed_server
 from tests.real.alertmanager_server import AlertmanagerServer, Receiver
 from tests.real.postgres_server import PostgresServer

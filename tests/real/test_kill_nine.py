@@ -37,7 +37,7 @@ from pipelines.serving.published import latest_published
 from pipelines.serving.score_reader import ticks
 from pipelines.settings import ENVIRONMENT_VARIABLE, Settings
 from pipelines.store import TableStore
-from remediation.ledger_sqlite import SqliteLedger
+from remediation.ledger.sqlite import SqliteLedger
 from tests.pipelines.serving.serving_world import T0
 from tests.pipelines.serving.serving_world import World as ScoredWorld
 

@@ -16,9 +16,9 @@ from pipelines.demo import SAMPLES, VALID_UNTIL, run_demo
 from pipelines.flow import node_policy
 from pipelines.settings import Settings, load_settings
 from pipelines.store import TableStore
+from remediation.cluster.reasons import parse_reason
 from remediation.hook import run_once
-from remediation.ledger_sqlite import SqliteLedger
-from remediation.reasons import parse_reason
+from remediation.ledger.sqlite import SqliteLedger
 from remediation.score_source import FakeScoreSource, PublishedScores
 from remediation.site import LevelRule, Site
 from remediation.site import Warning as Alerting

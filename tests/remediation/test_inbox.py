@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.errors import SettingsError
-from remediation.inbox import (
+from remediation.signed_requests import (
     MOST_BYTES,
     NEEDS,
     Open,

@@ -18,7 +18,7 @@ from pipelines.api.sources import open_sources
 from pipelines.board.serve import build_board
 from pipelines.publish import publish_scores
 from pipelines.store import Span, TableStore
-from remediation.ledger import NewEntry
+from remediation.ledger.entries import NewEntry
 from tests.pipelines.api.api_world import (
     HOUR,
     OPERATOR,
