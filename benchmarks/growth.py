@@ -49,7 +49,7 @@ from features.tables import (
     LABELS,
     NODE_SCORES,
 )
-from models.warnings import WarningPolicy
+from models.policies.warnings import WarningPolicy
 from pipelines.defs.dagster_history import DagsterArea
 from pipelines.ingest import landing_of
 from pipelines.landing import reading_id

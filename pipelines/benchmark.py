@@ -1,7 +1,7 @@
 """`forewarn benchmark`: reads a record by its mapping, runs the protocol, keeps the result.
 
-What is computed is in `models.benchmark`, the files' grammar in `pipelines.benchmark_settings`, the
-text in `pipelines.benchmark_text`, the page in `pipelines.benchmark_page`.
+What is computed is in `models.benchmark.run`, the files' grammar in `pipelines.benchmark_settings`,
+the text in `pipelines.benchmark_text`, the page in `pipelines.benchmark_page`.
 """
 
 import json
@@ -15,10 +15,10 @@ from typing import Final
 from features.core_build import build_node_states
 from features.core_tables import CoreTables
 from features.errors import ForewarnError, SettingsError, SourceError
-from models.benchmark import run_protocol
-from models.benchmark_protocol import BenchmarkProtocol
-from models.benchmark_result import BenchmarkResult
-from models.benchmark_rows import benchmark_rows
+from models.benchmark.protocol import BenchmarkProtocol
+from models.benchmark.result import BenchmarkResult
+from models.benchmark.rows import benchmark_rows
+from models.benchmark.run import run_protocol
 from pipelines.benchmark_page import render_page
 from pipelines.benchmark_settings import (
     ProtocolSettings,

@@ -6,7 +6,7 @@ What the cells say is in `pipelines.benchmark_text`; nothing is computed or writ
 from html import escape
 from typing import Final
 
-from models.benchmark_result import MODEL, BenchmarkResult, BenchmarkRow, WindowResult
+from models.benchmark.result import MODEL, BenchmarkResult, BenchmarkRow, WindowResult
 from pipelines.benchmark_text import (
     LEGEND,
     METRICS,

@@ -1,6 +1,6 @@
 """The files of a benchmark: a protocol, and the settings that all protocols share.
 
-What a protocol means is in `models.benchmark_protocol`; nothing is run here. A protocol names the
+What a protocol means is in `models.benchmark.protocol`; nothing is run here. A protocol names the
 mapping that turns its files into tables, the label, the origins, and whom the model is held
 against. Features and training are in the shared file alone, so that no data set has settings of
 its own.
@@ -20,8 +20,8 @@ from features.history_features import HistorySpec
 from features.history_outages import OutageRule
 from features.history_states import StateSpec
 from features.matrix import MatrixSpec, Part
-from models.benchmark_protocol import BenchmarkProtocol, Ranking, Rival
-from models.evaluation import Bootstrap
+from models.benchmark.protocol import BenchmarkProtocol, Ranking, Rival
+from models.evaluation.row_metrics import Bootstrap
 from models.specs import TrainSpec
 from remediation.strict_yaml import parse_yaml
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Final
 
-from models.benchmark_result import BenchmarkResult, BenchmarkRow, Population, WindowResult
-from models.evaluation import Estimate
+from models.benchmark.result import BenchmarkResult, BenchmarkRow, Population, WindowResult
+from models.evaluation.row_metrics import Estimate
 
 METRICS: Final = ("AUC", "AP", "precision, top 1 %")
 

@@ -1,6 +1,6 @@
 """The `forewarn models` commands: list, show, card, compare, promote, rollback, drift.
 
-No logic: words are in `pipelines.model_words`, the registry is `models.registry`.
+No logic: words are in `pipelines.model_words`, the registry is `models.registry.model_registry`.
 """
 
 from datetime import UTC, datetime

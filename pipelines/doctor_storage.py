@@ -19,7 +19,7 @@ from features.tables import (
     CORE_JOBS,
     CORE_NODE_STATES,
 )
-from models.registry import CHAMPION
+from models.registry.model_registry import CHAMPION
 from pipelines.doctor_probe import Finding, NamedProbe, Probe, State
 from pipelines.file_lock import held
 from pipelines.flow import registered_name, registry_of

@@ -1,6 +1,6 @@
 """Drift of an installation: the last weeks of each champion's inputs and scores.
 
-What drift is, and its words, are in `models.drift*`; Dagster only calls this.
+What drift is, and its words, are in `models.drift`; Dagster only calls this.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from features.contracts import TableContract
 from features.monitoring_tables import DRIFT
 from features.tables import GPU_MATRIX, GPU_SCORES, LABELS
 from models.bundle import ModelBundle
-from models.calibration_drift import CalibrationWeek, calibration_by_week, calibration_moments
-from models.drift import (
+from models.drift.calibration import CalibrationWeek, calibration_by_week, calibration_moments
+from models.drift.inputs import (
     SCORE,
     WEEK,
     FeatureDrift,
@@ -23,9 +23,9 @@ from models.drift import (
     sample_moments,
     week_start,
 )
-from models.drift_words import describe_calibration, describe_feature_drift, group_of
-from models.gate import features_not_built
-from models.registry import CHAMPION
+from models.drift.words import describe_calibration, describe_feature_drift, group_of
+from models.evaluation.gate import features_not_built
+from models.registry.model_registry import CHAMPION
 from pipelines.flow import TICK, registered_name, registry_of
 from pipelines.settings import Settings
 from pipelines.store import Span, TableStore

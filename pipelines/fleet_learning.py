@@ -13,10 +13,10 @@ import polars as pl
 
 from features.contracts import UTC_TIME
 from models.host_part import HOST_FEATURES, fit_host
-from models.monotone import with_rising
 from models.node_scores import NodeCombination, host_probability
-from models.training import train, training_rows
-from models.uncertain import WEIGHT
+from models.training.boosters import train, training_rows
+from models.training.monotone import with_rising
+from models.training.uncertain import WEIGHT
 from pipelines.fleet_cache import ToldShard
 from pipelines.fleet_study_plan import Learned, StudyPlan
 from simulation.fleet.generate import Fleet

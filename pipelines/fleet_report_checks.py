@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from scipy.stats import binomtest, chi2, kstest, norm, poisson
 
-from models.intervals import poisson_interval
+from models.evaluation.intervals import poisson_interval
 from pipelines.fleet_report_evidence import Evidence
 from pipelines.fleet_report_page import rate
 from pipelines.report_words import counted, fault_words, percent

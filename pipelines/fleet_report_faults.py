@@ -13,7 +13,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from models.intervals import exact_share
+from models.evaluation.intervals import exact_share
 from pipelines.fleet_report_checks import distribution_checks
 from pipelines.fleet_report_page import (
     HALF_IN,

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from models.intervals import poisson_interval
+from models.evaluation.intervals import poisson_interval
 from pipelines.fleet_report_checks import BAND
 from pipelines.fleet_report_page import (
     HALF_IN,

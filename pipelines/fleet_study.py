@@ -15,14 +15,14 @@ import polars as pl
 from features.labels import LabelSpec
 from features.matrix import MatrixSpec
 from models.calibration import fit_calibration, incidents_behind
-from models.event_metrics import evaluate_events
+from models.evaluation.event_metrics import evaluate_events
+from models.evaluation.fleet_judgement import judge_scores, recall_by_class
 from models.failure_model import FailureModel
-from models.fleet_judgement import judge_scores, recall_by_class
-from models.policy_rows import PolicyRows, policy_rows
-from models.policy_tuning import PolicyGrid, halves_by_node, tune_for_budget, tune_for_precision
+from models.policies.rows import PolicyRows, policy_rows
+from models.policies.thresholds import ThresholdChoice
+from models.policies.tuning import PolicyGrid, halves_by_node, tune_for_budget, tune_for_precision
+from models.policies.warnings import raise_alerts
 from models.specs import Task
-from models.thresholds import ThresholdChoice
-from models.warnings import raise_alerts
 from pipelines.feature_set import full_telemetry
 from pipelines.fleet_cache import Asked, ToldShard, tell_fleet
 from pipelines.fleet_learning import host_counts, learn, node_labels

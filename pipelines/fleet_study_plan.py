@@ -8,13 +8,13 @@ from datetime import timedelta
 from typing import Any, Final
 
 from features.errors import DataError
-from models.evaluation import Bootstrap
-from models.event_metrics import EventMetrics
+from models.evaluation.event_metrics import EventMetrics
+from models.evaluation.fleet_judgement import ClassRecall, ScoreTruth
+from models.evaluation.row_metrics import Bootstrap
 from models.failure_model import FailureModel
-from models.fleet_judgement import ClassRecall, ScoreTruth
 from models.node_scores import NodeCombination
+from models.policies.thresholds import ThresholdChoice
 from models.specs import Task, TrainSpec
-from models.thresholds import ThresholdChoice
 from pipelines.fleet_shards import TICK
 
 LEAD: Final = timedelta(minutes=30)

@@ -5,9 +5,9 @@ What is measured is in `pipelines.fleet_study`.
 
 from collections.abc import Sequence
 
-from models.evaluation import Estimate
-from models.fleet_judgement import ClassRecall, ScoreTruth
-from models.intervals import poisson_interval
+from models.evaluation.fleet_judgement import ClassRecall, ScoreTruth
+from models.evaluation.intervals import poisson_interval
+from models.evaluation.row_metrics import Estimate
 from pipelines.fleet_study_plan import Judged, StudyPlan
 
 _POLICIES = {"budget": "within the budget", "strict": "of high precision"}

@@ -21,13 +21,13 @@ from features.outages import build_maintenance
 from features.tables import GPU_MATRIX, GPU_SCORES, NODE_SCORES
 from features.telemetry_features import Memory, telemetry_reach
 from models.bundle import model_name
-from models.candidate import Candidate, CandidatePlan, build_candidate, gate_against
-from models.gate import GateDecision, beside_unreadable
-from models.registry import CHAMPION, ModelRegistry, RegisteredVersion, RegistryError
+from models.candidate.build import Candidate, CandidatePlan, build_candidate, gate_against
+from models.evaluation.gate import GateDecision, beside_unreadable
+from models.policies.warnings import WarningPolicy
+from models.registry.model_registry import CHAMPION, ModelRegistry, RegisteredVersion, RegistryError
 from models.scoring import ScoreLimits
 from models.specs import Task
-from models.splits import Origin
-from models.warnings import WarningPolicy
+from models.training.splits import Origin
 from pipelines.feature_memory import FeatureMemory
 from pipelines.feature_set import SAMPLE_AGE, check_feature_set, matrix_spec
 from pipelines.model_page import model_page

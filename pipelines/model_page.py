@@ -1,16 +1,16 @@
 """The page of a model version in MLflow: card, plots, numbers and facts, put together.
 
-Plots are drawn in `pipelines.model_plots`; the page is stored by `models.registry`.
+Plots are drawn in `pipelines.model_plots`; the page is stored by `models.registry.model_registry`.
 """
 
 import json
 from pathlib import Path
 
 from features.errors import SettingsError
-from models.candidate import Candidate
-from models.card_words import card_html, card_markdown, card_text
-from models.registry import ModelRegistry, RegisteredVersion
-from models.version_page import VersionPage, page_metrics, page_params
+from models.candidate.build import Candidate
+from models.candidate.card_words import card_html, card_markdown, card_text
+from models.registry.model_registry import ModelRegistry, RegisteredVersion
+from models.registry.version_page import VersionPage, page_metrics, page_params
 from pipelines.atomic_files import replace_file
 from pipelines.model_plots import model_plots, standalone
 

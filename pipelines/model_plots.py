@@ -19,8 +19,8 @@ from matplotlib.ticker import MaxNLocator
 
 from features.registry import FAMILY_WORDS
 from models.bundle import ModelBundle
-from models.candidate import Candidate
-from models.warnings import raise_alerts
+from models.candidate.build import Candidate
+from models.policies.warnings import raise_alerts
 from pipelines.report_figure import ALARM, BASELINES, INK, MODEL, MUTED, SHADE, TONES, Plot, draw
 from pipelines.report_input import Method
 from pipelines.report_plots import lead_time_plot, precision_recall_plot, reliability_plot

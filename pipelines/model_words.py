@@ -1,6 +1,7 @@
 """The registry in words: which versions there are, how two differ, what was moved by whom.
 
-Cards are rendered by `models.card_words`; the registry itself is `models.registry`.
+Cards are rendered by `models.candidate.card_words`; the registry itself is
+`models.registry.model_registry`.
 """
 
 import re
@@ -9,10 +10,10 @@ from typing import Any, Final
 
 from features.errors import ForewarnError
 from models.bundle import ModelBundle
-from models.card_sections import UNKNOWN, Table, shown
-from models.card_words import card_text, text_table
-from models.registry import CHAMPION, ModelRegistry, RegisteredVersion, RegistryError
-from models.version_page import page_params
+from models.candidate.card_sections import UNKNOWN, Table, shown
+from models.candidate.card_words import card_text, text_table
+from models.registry.model_registry import CHAMPION, ModelRegistry, RegisteredVersion, RegistryError
+from models.registry.version_page import page_params
 
 _NAMED: Final = re.compile(r"(?P<name>[\w.-]+)(?:/(?P<version>\d+)|@(?P<alias>[a-z]+))?")
 _MOVES_SHOWN: Final = 10

@@ -18,7 +18,7 @@ import polars as pl
 
 from features.errors import DataError
 from features.tables import GPU_SCORES, NODE_SCORES
-from models.warnings import WarningPolicy
+from models.policies.warnings import WarningPolicy
 from pipelines.atomic_files import replace_file
 
 LATEST = "LATEST.json"

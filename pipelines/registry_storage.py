@@ -1,13 +1,14 @@
 """Where an installation's model registry is, as its settings say.
 
-What is in it is known to `models.registry`; secrets are read here, and kept in no file.
+What is in it is known to `models.registry.model_registry`; secrets are read here, and kept in no
+file.
 """
 
 from typing import Final
 
 from sqlalchemy.engine import make_url
 
-from models.registry_place import RegistryPlace
+from models.registry.place import RegistryPlace
 from pipelines.object_store import client_secrets
 from pipelines.secret_source import read_secret
 from pipelines.settings import Settings

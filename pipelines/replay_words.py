@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from models.evaluation import Estimate
+from models.evaluation.row_metrics import Estimate
 from pipelines.replay_input import ReplayInput
 from pipelines.report_words import (
     ACTION_WORDS,

@@ -21,12 +21,18 @@ from features.tables import (
     NODE_SCORES,
 )
 from models.bundle import ModelBundle
-from models.evaluation import Estimate, Evaluation, RowMetrics
-from models.event_metrics import EventMetrics, incidents_by_entity
-from models.fault_types import FaultTypeMetrics
-from models.registry import CANDIDATE, CHAMPION, ModelRegistry, RegisteredVersion, RegistryError
+from models.evaluation.event_metrics import EventMetrics, incidents_by_entity
+from models.evaluation.row_metrics import Estimate, Evaluation, RowMetrics
+from models.faults.types import FaultTypeMetrics
+from models.policies.warnings import raise_alerts
+from models.registry.model_registry import (
+    CANDIDATE,
+    CHAMPION,
+    ModelRegistry,
+    RegisteredVersion,
+    RegistryError,
+)
 from models.specs import Task
-from models.warnings import raise_alerts
 from pipelines.flow import registered_name, registry_of
 from pipelines.recall_ceilings import recall_ceilings
 from pipelines.remediate import PlanRun

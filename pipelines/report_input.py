@@ -11,9 +11,9 @@ import polars as pl
 
 from features.monitoring_tables import QUARANTINE, READS
 from features.tables import CORE_HEALTH_EVENTS, CORE_INCIDENTS
-from models.evaluation import Estimate, RowMetrics
-from models.event_metrics import EventMetrics
-from models.fault_types import FaultTypeMetrics
+from models.evaluation.event_metrics import EventMetrics
+from models.evaluation.row_metrics import Estimate, RowMetrics
+from models.faults.types import FaultTypeMetrics
 from pipelines.store import Span
 
 MIN_CLASS_INCIDENTS = 50

@@ -15,9 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from models.evaluation import CurvePoint, ReliabilityBin
-from models.event_metrics import EventMetrics
-from models.intervals import wilson
+from models.evaluation.event_metrics import EventMetrics
+from models.evaluation.intervals import wilson
+from models.evaluation.row_metrics import CurvePoint, ReliabilityBin
 from pipelines.report_figure import ALARM, BASELINES, INK, MODEL, MUTED, SHADE, Plot, draw
 from pipelines.report_input import Method
 from pipelines.report_words import counted, hours, number, percent, round_percent, short

@@ -5,7 +5,7 @@ Nothing is computed but what a sentence needs; text is not escaped here.
 
 from dataclasses import dataclass, replace
 
-from models.evaluation import Estimate, RowMetrics
+from models.evaluation.row_metrics import Estimate, RowMetrics
 from pipelines.report_input import (
     MIN_CLASS_INCIDENTS,
     EvaluationResult,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from models.evaluation import Estimate
+from models.evaluation.row_metrics import Estimate
 
 UNKNOWN = "unknown"
 _SPACE = "\u00a0"

@@ -15,7 +15,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from models.version_removal import VersionRemover
+from models.registry.version_removal import VersionRemover
 from pipelines.object_paths import Place
 from pipelines.registry_storage import registry_place
 from pipelines.retention import Change, Chore

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from models import intervals
-from models.evaluation import Bootstrap, Estimate, estimate, resample_groups
+from models.evaluation import intervals
+from models.evaluation.row_metrics import Bootstrap, Estimate, estimate, resample_groups
 from pipelines.shadow_hours import Balance, Fleet, fleet_of, lost_in_all, reckon
 from pipelines.shadow_input import ShadowInput
 from remediation.decision import Decision, Judged

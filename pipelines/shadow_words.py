@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from models.evaluation import Estimate
+from models.evaluation.row_metrics import Estimate
 from pipelines.report_words import (
     Tile,
     counted,

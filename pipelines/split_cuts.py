@@ -1,13 +1,13 @@
 """Where the record is cut for training now: the times of a fixed split, or days back from its end.
 
-The two forms are in `pipelines.settings`; rows are cut in `models.splits`.
+The two forms are in `pipelines.settings`; rows are cut in `models.training.splits`.
 """
 
 from datetime import UTC, datetime, timedelta
 
 from features.errors import SettingsError
 from features.tables import GPU_MATRIX
-from models.splits import Origin
+from models.training.splits import Origin
 from pipelines.settings import RollingSplit, Settings, SplitSettings
 from pipelines.store import TableStore
 

@@ -1,6 +1,6 @@
 """The `storage` section: where tables, artifacts, the registry and Dagster's records are kept.
 
-Reaching those places is in `pipelines.object_store`, `models.registry_place` and
+Reaching those places is in `pipelines.object_store`, `models.registry.place` and
 `pipelines.dagster_home`; what stays on the machine is in docs/storage.md.
 """
 

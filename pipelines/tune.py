@@ -1,6 +1,6 @@
 """`forewarn tune`: searches training values on a site's own record before `split.train_until`.
 
-How the search works is in `models.tuning`.
+How the search works is in `models.training.tuning`.
 """
 
 import os
@@ -15,10 +15,10 @@ from features.errors import SettingsError
 from features.matrix import matrix_features
 from features.registry import feature_names
 from features.tables import CORE_TOPOLOGY, GPU_MATRIX, LABELS
-from models.monotone import with_rising
 from models.specs import Task
-from models.training import training_rows
-from models.tuning import Search, Tuned, spec_values, tune
+from models.training.boosters import training_rows
+from models.training.monotone import with_rising
+from models.training.tuning import Search, Tuned, spec_values, tune
 from pipelines.atomic_files import replace_file
 from pipelines.feature_set import check_feature_set, matrix_spec
 from pipelines.settings import Settings

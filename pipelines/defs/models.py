@@ -1,6 +1,6 @@
 """Model and score assets: candidates in the registry, and scores by the champions.
 
-Training order is in `models.candidate`; scoring in `models.scoring`.
+Training order is in `models.candidate.build`; scoring in `models.scoring`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ from typing import Any, Final
 import dagster as dg
 import polars as pl
 
-from models.candidate import Candidate
-from models.version_page import page_metrics
+from models.candidate.build import Candidate
+from models.registry.version_page import page_metrics
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
 from pipelines.defs.table_look import TRAINING_POOL, TableLook
 from pipelines.flow import (

@@ -13,7 +13,7 @@ from dagster import RunsFilter
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from features.tables import GPU_MATRIX
-from models.registry import CHAMPION, RegistryError
+from models.registry.model_registry import CHAMPION, RegistryError
 from pipelines.defs.hourly import asset_keys, failed_runs, partition_tags
 from pipelines.drop_folders import fingerprint
 from pipelines.flow import registered_name, registry_of

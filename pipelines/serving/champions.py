@@ -1,6 +1,6 @@
 """The models that score: the champion of each horizon by its alias, loaded again when it changes.
 
-What a registry is, is in `models.registry`; training and promotion are elsewhere.
+What a registry is, is in `models.registry.model_registry`; training and promotion are elsewhere.
 """
 
 import logging
@@ -14,11 +14,11 @@ import polars as pl
 from features.errors import DataError, ForewarnError
 from models.bundle import ModelBundle, model_name
 from models.failure_model import contract_version
+from models.policies.warnings import WarningPolicy
 from models.prior import PriorModel, fit_prior
-from models.registry import CHAMPION, ModelRegistry, RegisteredVersion
+from models.registry.model_registry import CHAMPION, ModelRegistry, RegisteredVersion
 from models.scoring import ScoreLimits, ServedModel, score_gpus, score_nodes, unknown_scores
 from models.specs import Task
-from models.warnings import WarningPolicy
 from pipelines.settings import Settings
 
 _LOG: Final = logging.getLogger(__name__)

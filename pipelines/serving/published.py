@@ -18,7 +18,7 @@ import polars as pl
 from features.contracts import TableContract
 from features.errors import DataError, SourceError
 from features.tables import GPU_SCORES, NODE_SCORES
-from models.warnings import WarningPolicy
+from models.policies.warnings import WarningPolicy
 from pipelines.publish import LATEST, SCHEMA_VERSION, published_ticks, tick_digest
 from pipelines.serving.score_database import Tick
 

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from features.errors import DataError
 from features.vocabulary import FAULT_TYPES
-from models.warnings import WarningPolicy
+from models.policies.warnings import WarningPolicy
 from pipelines.serving.score_history import HistoryRule, changed, loud
 from pipelines.serving.score_schema import (
     ALERTS,

@@ -12,7 +12,7 @@ from typing import Final
 import polars as pl
 
 from features.contracts import UTC_TIME
-from models.warnings import WarningPolicy, raise_alerts
+from models.policies.warnings import WarningPolicy, raise_alerts
 from remediation.cluster.state import ClusterState, NodeView
 from remediation.ledger.view import Hold, Observed, SeenTick
 from remediation.policy.choice import NodeScore

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from models.evaluation import Estimate
+from models.evaluation.row_metrics import Estimate
 from remediation.site import Site
 from simulation.replay.books import JOB_KINDS
 from simulation.replay.engine import Run, replay

@@ -15,7 +15,7 @@ import polars as pl
 
 from features.contracts import UTC_TIME
 from features.vocabulary import ACTIONS
-from models.warnings import raise_alerts
+from models.policies.warnings import raise_alerts
 from remediation.cluster.state import ClusterState
 from remediation.decision import Decision, touches_node
 from remediation.guards.alerts import lookback, new_bursts, warning_policy

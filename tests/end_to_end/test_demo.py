@@ -11,8 +11,8 @@ import pytest
 from features.errors import DataError
 from features.monitoring_tables import READS
 from features.tables import DECISIONS, GPU_SCORES, LABELS, NODE_SCORES
-from models.registry import CHAMPION
-from models.warnings import raise_alerts
+from models.policies.warnings import raise_alerts
+from models.registry.model_registry import CHAMPION
 from pipelines.demo import SAMPLES, VALID_UNTIL, run_demo
 from pipelines.flow import registered_name, registry_of
 from pipelines.settings import load_settings

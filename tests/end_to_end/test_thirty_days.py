@@ -27,7 +27,7 @@ from features.tables import (
     GPU_MATRIX,
     LABELS,
 )
-from models.registry import CHAMPION, RegisteredVersion
+from models.registry.model_registry import CHAMPION, RegisteredVersion
 from pipelines.flow import planned_work, registered_name, registry_of, train_candidates
 from pipelines.forget import traces_of
 from pipelines.ingest import ingest

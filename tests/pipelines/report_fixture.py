@@ -17,9 +17,9 @@ from features.tables import (
     DECISIONS,
     NODE_SCORES,
 )
-from models.evaluation import Bootstrap, Estimate, RowMetrics, compare, row_metrics
-from models.event_metrics import EventMetrics
-from models.fault_types import FaultTypeMetrics
+from models.evaluation.event_metrics import EventMetrics
+from models.evaluation.row_metrics import Bootstrap, Estimate, RowMetrics, compare, row_metrics
+from models.faults.types import FaultTypeMetrics
 from pipelines.report_input import (
     EvaluationResult,
     FaultClass,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from features.errors import ForewarnError, SettingsError, SourceError
-from models.benchmark_result import MODEL
+from models.benchmark.result import MODEL
 from pipelines import benchmark_settings
 from pipelines.benchmark import read_benchmark, run_benchmark
 from pipelines.benchmark_settings import (

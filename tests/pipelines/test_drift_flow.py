@@ -9,7 +9,7 @@ import pytest
 
 from features.monitoring_tables import DRIFT
 from features.tables import GPU_MATRIX
-from models.calibration_drift import CalibrationWeek
+from models.drift.calibration import CalibrationWeek
 from pipelines.drift_flow import _table, drift_in_words
 
 MONDAY = datetime(2026, 1, 5, tzinfo=UTC)

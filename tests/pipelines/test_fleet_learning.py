@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from models.uncertain import WEIGHT
+from models.training.uncertain import WEIGHT
 from pipelines.fleet_learning import TRACE, busy_times, thinned, weighed
 from pipelines.fleet_study_plan import StudyPlan
 from simulation.fleet.generate import simulate_failures

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from features.errors import SourceError
-from models.intervals import exact_share
+from models.evaluation.intervals import exact_share
 from pipelines.fleet_report import render_fleet_report, write_fleet_report
 from pipelines.fleet_report_checks import (
     Check,

@@ -9,7 +9,7 @@ import pytest
 
 import pipelines.fleet_study as study
 from features.errors import DataError
-from models.evaluation import Bootstrap
+from models.evaluation.row_metrics import Bootstrap
 from models.specs import TrainSpec
 from pipelines.fleet_cache import ToldShard
 from pipelines.fleet_shards import TICK, Stretch

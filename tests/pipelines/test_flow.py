@@ -28,12 +28,12 @@ from features.tables import (
     LABELS,
     NODE_SCORES,
 )
-from models.candidate import CandidatePlan
-from models.evaluation import Estimate
-from models.gate import GateDecision
-from models.registry import RegisteredVersion, RegistryError
+from models.candidate.build import CandidatePlan
+from models.evaluation.gate import GateDecision
+from models.evaluation.row_metrics import Estimate
+from models.policies.warnings import WarningPolicy
+from models.registry.model_registry import RegisteredVersion, RegistryError
 from models.specs import SiteChoice
-from models.warnings import WarningPolicy
 from pipelines import flow, remediate
 from pipelines.defs.features import feature_assets
 from pipelines.defs.partitions import partitions_of

@@ -10,15 +10,15 @@ from typer.testing import CliRunner
 
 from features.errors import DataError
 from features.registry import Feature
-from models.alias_log import begin_move
 from models.bundle import ModelBundle
-from models.card import build_card
-from models.evaluation import Bootstrap, evaluate
+from models.candidate.card import build_card
+from models.evaluation.row_metrics import Bootstrap, evaluate
 from models.failure_model import FailureModel
 from models.reasons import UsualValues
-from models.registry import RegisteredVersion, RegistryError
+from models.registry.alias_log import begin_move
+from models.registry.model_registry import RegisteredVersion, RegistryError
+from models.registry.version_page import Standing
 from models.specs import Task, TrainSpec
-from models.version_page import Standing
 from pipelines import cli_models, flow, settings
 from pipelines.model_words import compare_versions, list_models, version_named
 

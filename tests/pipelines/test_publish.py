@@ -11,8 +11,8 @@ import pytest
 
 from features.errors import SourceError
 from features.tables import GPU_SCORES, NODE_SCORES
-from models.candidate import NEVER_ALERT
-from models.warnings import WarningPolicy
+from models.candidate.build import NEVER_ALERT
+from models.policies.warnings import WarningPolicy
 from pipelines import flow
 from pipelines.flow import publish_latest
 from pipelines.publish import publish_scores

@@ -24,8 +24,8 @@ from features.tables import (
     GPU_SCORES,
     NODE_SCORES,
 )
-from models.evaluation import Estimate
-from models.warnings import WarningPolicy
+from models.evaluation.row_metrics import Estimate
+from models.policies.warnings import WarningPolicy
 from pipelines import cli
 from pipelines.publish import publish_scores
 from pipelines.replay import ReplayFigures, render_replay, replay_figures

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from features.tables import CORE_GPU_TELEMETRY, CORE_INCIDENTS
 from features.telemetry_metrics import METRIC_BY_COLUMN
-from models.evaluation import ReliabilityBin
+from models.evaluation.row_metrics import ReliabilityBin
 from pipelines.model_plots import in_markdown
 from pipelines.report_evidence import heat_map
 from pipelines.report_figure import INK, draw

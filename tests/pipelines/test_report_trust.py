@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from models.evaluation import Estimate
+from models.evaluation.row_metrics import Estimate
 from pipelines.report_input import EvaluationResult, FaultClass
 from pipelines.report_trust import cautions, class_rows, metric_rows, verdict
 from tests.pipelines.report_fixture import evaluation, report_input

@@ -43,7 +43,7 @@ from models.prior import fit_prior
 from models.reasons import usual_values
 from models.scoring import ScoreLimits, ServedModel, score_gpus, score_nodes
 from models.specs import Task, TrainSpec
-from models.training import train
+from models.training.boosters import train
 from pipelines import scale_out, scale_work
 from pipelines.flow import gpu_matrix_of, score_matrix
 from pipelines.settings import Settings

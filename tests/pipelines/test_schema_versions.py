@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from features.contracts import TableContract
 from features.errors import DataError, SourceError
 from features.tables import CORE_TOPOLOGY, TABLES
-from models.alias_log import read_moves
+from models.registry.alias_log import read_moves
 from pipelines import landing_schema
 from pipelines.cli import app
 from pipelines.landing_schema import open_journal

@@ -22,7 +22,7 @@ from features.tables import (
     CORE_NODE_STATES,
     NODE_SCORES,
 )
-from models.evaluation import Estimate
+from models.evaluation.row_metrics import Estimate
 from pipelines import cli_remediate
 from pipelines.settings import Settings, load_settings
 from pipelines.shadow import render_shadow_report, write_shadow_report

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.errors import SettingsError
-from models.splits import Origin
+from models.training.splits import Origin
 from pipelines.settings import Settings, SplitSettings
 from pipelines.split_cuts import origin_of, split_of
 

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from features.errors import SettingsError
 from models.specs import SiteChoice, TrainSpec
-from models.splits import Origin
-from models.tuning import Trial, Tuned
+from models.training.splits import Origin
+from models.training.tuning import Trial, Tuned
 from pipelines.settings import Settings
 from pipelines.training_settings import TrainingSettings
 from pipelines.tune import in_words, training_section, tune_site

@@ -11,7 +11,7 @@ from features.core_tables import CoreTables
 from features.grid import watched_grid
 from features.history_outages import classify_outages, outage_incidents
 from features.matrix import build_gpu_matrix
-from models.benchmark_protocol import BenchmarkProtocol
+from models.benchmark.protocol import BenchmarkProtocol
 from pipelines.benchmark import read_benchmark
 from pipelines.benchmark_settings import protocol_path
 

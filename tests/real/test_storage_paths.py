@@ -31,7 +31,7 @@ from features.tables import (
     LABELS,
     NODE_SCORES,
 )
-from models.registry import CANDIDATE, RegistryError
+from models.registry.model_registry import CANDIDATE, RegistryError
 from pipelines.backfill import run_backfill
 from pipelines.dagster_home import dagster_yaml
 from pipelines.flow import registered_name, registry_of

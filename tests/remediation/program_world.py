@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from features.tables import GPU_SCORES, NODE_SCORES
-from models.warnings import WarningPolicy
+from models.policies.warnings import WarningPolicy
 from pipelines.publish import publish_scores
 from remediation.actuators import slurm_run
 from remediation.hook_settings import HookSettings, load_hook_settings

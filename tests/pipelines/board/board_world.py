@@ -11,7 +11,7 @@ import polars as pl
 from fastapi import FastAPI
 
 from features.contracts import TableContract
-from models.warnings import WarningPolicy
+from models.policies.warnings import WarningPolicy
 from pipelines.api.access import open_access
 from pipelines.api.fleet_view import FleetView
 from pipelines.api.sources import open_sources

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from features.errors import SourceError
-from models.warnings import WarningPolicy
+from models.policies.warnings import WarningPolicy
 from pipelines import publish
 from pipelines.atomic_files import replace_file
 from pipelines.file_lock import held

@@ -13,7 +13,7 @@ import pytest
 from features.errors import DataError, SettingsError, SourceError
 from models.bundle import ModelBundle
 from models.doubts import CAUSES
-from models.registry import RegisteredVersion
+from models.registry.model_registry import RegisteredVersion
 from pipelines.feature_set import matrix_spec
 from pipelines.file_lock import held
 from pipelines.publish import published_as_of
