@@ -31,8 +31,8 @@ from models.ensembles.sliding import SlidingSpec
 from models.ensembles.study import StudyPlan, run_study
 from models.member_protocol import Member, MemberSpec
 from models.specs import Task, TrainSpec
-from pipelines.benchmark import read_benchmark
-from pipelines.benchmark_settings import protocol_path
+from pipelines.studies.benchmark.run import read_benchmark
+from pipelines.studies.benchmark.settings import protocol_path
 from simulation.fleet.generate import simulate_failures
 from simulation.regimes.load import load_regime
 

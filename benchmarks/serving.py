@@ -35,8 +35,8 @@ from models.reasons import usual_values
 from models.scoring import ScoreLimits, ServedModel
 from models.specs import Task, TrainSpec
 from models.training.boosters import train
-from pipelines.publish import publish_scores
-from pipelines.serving.champions import scores_of
+from pipelines.flow.champions import scores_of
+from pipelines.flow.publish import publish_scores
 from pipelines.serving.published import latest_published
 from pipelines.serving.score_database import write_tick
 from pipelines.serving.score_schema import open_engine

@@ -1,7 +1,7 @@
 """Shadow: what a hook that only observed would have done, read from its ledger.
 
 Pure. What then became of the nodes is in `remediation.shadow_outcomes`; ledger and tables are read
-in `pipelines.shadow_input`.
+in `pipelines.report.shadow.input`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

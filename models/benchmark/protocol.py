@@ -1,7 +1,7 @@
 """What a benchmark asks: rows, label, origins, training, and whom the model is held against.
 
 How it is run is in `models.benchmark.run`; how it is written down, in
-`pipelines.benchmark_settings`.
+`pipelines.studies.benchmark.settings`.
 """
 
 from dataclasses import dataclass, field

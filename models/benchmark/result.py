@@ -1,6 +1,7 @@
 """What a benchmark found: per origin, population and scorer the metrics, as plain values.
 
-How it is found is in `models.benchmark.run`; how it is shown, in `pipelines.benchmark_text`.
+How it is found is in `models.benchmark.run`; how it is shown, in
+`pipelines.studies.benchmark.text`.
 """
 
 from dataclasses import asdict, dataclass

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from models.registry.model_registry import ModelRegistry, RegisteredVersion
 from pipelines.api.answers import ApiError
-from pipelines.registry_storage import registry_place
+from pipelines.flow.registry_storage import registry_place
 from pipelines.settings import Settings
 
 KEPT_S: Final = 60.0

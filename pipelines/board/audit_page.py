@@ -10,7 +10,7 @@ from typing import Any, Final
 from pipelines.api.ledger_reader import LedgerReader
 from pipelines.board.desk import Desk
 from pipelines.board.words import KIND_WORDS, told
-from pipelines.report_words import plain
+from pipelines.report.words import plain
 from remediation.ledger.entries import KINDS, Entry, verify_chain
 
 PAGE_ROWS: Final = 100

@@ -14,7 +14,7 @@ from features.monitoring_tables import DRIFT
 from models.candidate.card_sections import card_sections
 from models.registry.version_page import Standing
 from pipelines.board.desk import Desk
-from pipelines.drift_flow import drift_in_words
+from pipelines.flow.drift import drift_in_words
 
 _STANDING: Final = tuple(Standing.__dataclass_fields__)
 

@@ -9,7 +9,7 @@ import dagster as dg
 from sqlalchemy.exc import SQLAlchemyError
 
 from features.errors import SettingsError, SourceError
-from pipelines.flow import TICK
+from pipelines.flow.steps import TICK
 from pipelines.serving.scorer import TickReport
 from pipelines.settings import Settings
 

@@ -23,13 +23,13 @@ from models.evaluation.outcomes import (
     not_watched,
     with_labels,
 )
-from pipelines.flow import labels_of
+from pipelines.flow.steps import labels_of
 from pipelines.serving.published import node_scores_or_none, read_ticks
 from pipelines.serving.score_database import write_outcomes
 from pipelines.serving.score_reader import alerts_within
 from pipelines.serving.stored_tables import tables_for_labels
 from pipelines.settings import Settings
-from pipelines.store import Span, TableStore
+from pipelines.storage.store import Span, TableStore
 
 _DAY: Final = timedelta(days=1)
 _MOMENT: Final = timedelta(microseconds=1)

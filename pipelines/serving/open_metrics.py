@@ -24,7 +24,7 @@ from pipelines.serving.scorer import unknown_by_cause
 from pipelines.serving.scorer_status import ScorerStatus, read_status
 from pipelines.serving.site_metrics import SiteMetrics
 from pipelines.settings import Settings
-from pipelines.store import TableStore
+from pipelines.storage.store import TableStore
 
 _WATERMARKS: Final = (CORE_GPU_TELEMETRY, CORE_HEALTH_EVENTS)
 

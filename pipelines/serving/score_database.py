@@ -28,7 +28,7 @@ from pipelines.serving.score_schema import (
     TICKS,
     writing,
 )
-from pipelines.store import Span
+from pipelines.storage.store import Span
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _BATCH: Final = 20_000

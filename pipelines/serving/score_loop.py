@@ -16,15 +16,15 @@ from typing import Final
 
 from features.catalogue import FaultCatalogue
 from features.errors import ForewarnError
-from pipelines.file_lock import alone
-from pipelines.flow import registry_of
-from pipelines.publish import discard_later
-from pipelines.serving.champions import Champions
+from pipelines.flow.champions import Champions
+from pipelines.flow.publish import discard_later
+from pipelines.flow.steps import registry_of
 from pipelines.serving.delivery import Delivery, delivery_of, read_book
 from pipelines.serving.scorer import Say, TickReport, due_tick, score_tick
 from pipelines.serving.scorer_status import ScorerStatus
 from pipelines.settings import Settings
 from pipelines.sources.catalogue import load_catalogue
+from pipelines.storage.file_lock import alone
 
 _LOG: Final = logging.getLogger(__name__)
 _LOCK: Final = ".scorer.lock"

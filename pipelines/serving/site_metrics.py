@@ -22,7 +22,7 @@ from features.monitoring_tables import DRIFT
 from pipelines.serving.place import score_engine
 from pipelines.serving.score_reader import alerts_within, latest_tick, live_quality
 from pipelines.settings import Settings
-from pipelines.store import TableStore
+from pipelines.storage.store import TableStore
 
 KEPT_S: Final = 60.0
 """How long answers of the database and the store are kept: a scrape every few seconds is usual."""

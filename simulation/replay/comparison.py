@@ -1,6 +1,6 @@
 """Strategies side by side on one record: what each lost, saved and interrupted, and when it pays.
 
-Words and plots are in `pipelines.replay_words` and `pipelines.replay_plots`.
+Words and plots are in `pipelines.studies.replay.words` and `pipelines.studies.replay.plots`.
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
 """From core tables to the record of a replay: views of nodes, attempts, outages, scores.
 
-Pure: tables are read in `pipelines.replay_input`; nothing is decided here.
+Pure: tables are read in `pipelines.studies.replay.input`; nothing is decided here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -14,7 +14,7 @@ import typer
 import yaml
 
 from pipelines.cli import app
-from pipelines.site_init_files import SETTINGS
+from pipelines.site_init.files import SETTINGS
 from remediation.inbox.files import DONE, NEW, REFUSED
 from remediation.inbox.site import prepare_inbox
 from tests.deploy.manifests import FOLDER

@@ -23,8 +23,8 @@ from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
 from dagster._utils.schedules import schedule_execution_time_iterator
 
 from pipelines.definitions import build_definitions
-from pipelines.remediate import stored_cluster
-from pipelines.resources import Installation
+from pipelines.defs.resources import Installation
+from pipelines.flow.remediate import stored_cluster
 from pipelines.settings import Settings, load_settings
 from remediation.cluster.state import ClusterReader
 from remediation.hook_settings import load_hook_settings

@@ -13,10 +13,10 @@ from features.monitoring_tables import READS
 from features.tables import DECISIONS, GPU_SCORES, LABELS, NODE_SCORES
 from models.policies.warnings import raise_alerts
 from models.registry.model_registry import CHAMPION
-from pipelines.demo import SAMPLES, VALID_UNTIL, run_demo
-from pipelines.flow import registered_name, registry_of
+from pipelines.end_to_end.demo import SAMPLES, VALID_UNTIL, run_demo
+from pipelines.flow.steps import registered_name, registry_of
 from pipelines.settings import load_settings
-from pipelines.store import TableStore
+from pipelines.storage.store import TableStore
 from remediation.ledger.sqlite import SqliteLedger
 from simulation.fleet.ceiling import Reader, check_for_leak, recall_ceiling
 from simulation.writers.truth_tables import read_truth

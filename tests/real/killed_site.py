@@ -25,7 +25,7 @@ import yaml
 from quick_definitions import SENSOR_SECONDS, WHOLE_RECORD
 from sqlalchemy.exc import SQLAlchemyError
 
-from pipelines.dagster_home import dagster_environment
+from pipelines.orchestration.dagster_home import dagster_environment
 from pipelines.serving.scorer_status import read_status
 from pipelines.settings import ENVIRONMENT_VARIABLE, Settings, load_settings
 

@@ -13,7 +13,7 @@ import yaml
 from postgres_server import PostgresServer
 from seaweed_server import ACCESS_KEY, SECRET_KEY, SeaweedServer
 
-from pipelines.demo import SAMPLES
+from pipelines.end_to_end.demo import SAMPLES
 from pipelines.settings import Settings, load_settings
 from remediation.ledger.entries import Ledger
 from remediation.ledger.postgres import PostgresLedger

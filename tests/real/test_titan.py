@@ -14,9 +14,9 @@ from features.grid import watched_grid
 from features.matrix import build_gpu_matrix
 from models.benchmark.protocol import BenchmarkProtocol
 from models.benchmark.result import WindowResult
-from pipelines.benchmark import read_benchmark, run_benchmark
-from pipelines.benchmark_settings import MAPPINGS, protocol_path
 from pipelines.sources.history.files import read_history
+from pipelines.studies.benchmark.run import read_benchmark, run_benchmark
+from pipelines.studies.benchmark.settings import MAPPINGS, protocol_path
 
 DATA = Path(__file__).parents[2] / "../shared/data/titan"
 RECORD = DATA / "gpu_lifetimes_until_2018.csv"

@@ -12,7 +12,7 @@ import yaml
 
 from features.tables import GPU_SCORES, NODE_SCORES
 from models.policies.warnings import WarningPolicy
-from pipelines.publish import publish_scores
+from pipelines.flow.publish import publish_scores
 from remediation.actuators import slurm_run
 from remediation.hook_settings import HookSettings, load_hook_settings
 from remediation.inbox.files import submit

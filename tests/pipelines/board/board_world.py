@@ -16,8 +16,8 @@ from pipelines.api.access import open_access
 from pipelines.api.fleet_view import FleetView
 from pipelines.api.sources import open_sources
 from pipelines.board.serve import build_board
-from pipelines.publish import publish_scores
-from pipelines.store import Span, TableStore
+from pipelines.flow.publish import publish_scores
+from pipelines.storage.store import Span, TableStore
 from remediation.ledger.entries import NewEntry
 from tests.pipelines.api.api_world import (
     HOUR,

@@ -22,12 +22,12 @@ from models.reasons import usual_values
 from models.registry.model_registry import RegisteredVersion
 from models.specs import Task, TrainSpec
 from models.training.boosters import train
-from pipelines.serving.champions import Champions
+from pipelines.flow.champions import Champions
 from pipelines.serving.delivery import delivery_of
 from pipelines.serving.score_loop import Scorer
 from pipelines.settings import Settings
 from pipelines.sources.catalogue import load_catalogue
-from pipelines.store import Span, TableStore
+from pipelines.storage.store import Span, TableStore
 
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = timedelta(hours=1)
