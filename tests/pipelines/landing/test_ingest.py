@@ -340,8 +340,8 @@ KILLED = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from pipelines import landing
-from pipelines import ingest_run
+from pipelines.landing import landed as landing
+from pipelines.landing import ingest_run
 from pipelines.landing.ingest import ingest
 from pipelines.settings import load_settings
 landing.PART_ROWS = 40
