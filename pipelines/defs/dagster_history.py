@@ -30,6 +30,7 @@ from dagster._core.storage.schedules.schema import AssetDaemonAssetEvaluationsTa
 
 from features.errors import DataError
 from pipelines.dagster_home import dagster_environment
+from pipelines.defs.dagster_instance import opened
 from pipelines.retention import Change, Chore
 from pipelines.settings import Settings
 
@@ -187,5 +188,5 @@ def dagster_areas(settings: Settings, *, now: datetime) -> Iterator[list[Dagster
         yield []
         return
     os.environ.update(dagster_environment(settings))  # its file names the password's variable
-    with dg.DagsterInstance.from_config(str(home)) as instance:
+    with opened(home) as instance:
         yield [dagster_area(instance, now=now, days=settings.retention.dagster_days)]
