@@ -1,7 +1,6 @@
-"""The command `forewarn dagster-home`: writes dagster.yaml for Dagster's own processes.
+"""The command `forewarn dagster-home`: readies the home of Dagster's own processes.
 
-No logic: what the file says is in `pipelines.orchestration.dagster_home`; `forewarn dev` writes its
-own.
+No logic: the work is in `pipelines.defs.dagster_instance`; `forewarn dev` readies its own.
 """
 
 from pathlib import Path
@@ -26,13 +25,11 @@ def dagster_home(
         ),
     ] = None,
 ) -> None:
-    """Write dagster.yaml as the settings say; run it before Dagster's processes start."""
-    from pipelines.orchestration.dagster_home import dagster_yaml
+    """Write dagster.yaml as the settings say, and make its databases, before Dagster starts."""
+    from pipelines.defs.dagster_instance import prepare_home
     from pipelines.settings import load_settings
-    from pipelines.storage.atomic_files import replace_file
 
     chosen = load_settings(settings)
     folder = home or chosen.data_root / "dagster"
-    folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder / "dagster.yaml", dagster_yaml(chosen).encode())
-    typer.echo(f"{folder / 'dagster.yaml'} is written")
+    prepare_home(chosen, folder)
+    typer.echo(f"{folder / 'dagster.yaml'} is written, and its databases are there")

@@ -9,6 +9,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ import dagster as dg
 from dagster_shared.utils.warnings import BetaWarning
 
 from features.errors import DataError
+from pipelines.defs.dagster_instance import home_of_environment, opened
 from pipelines.defs.hourly import partition_tags
 from pipelines.flow.split_cuts import split_of
 from pipelines.settings import Settings, load_settings
@@ -183,6 +185,7 @@ def _why(result: dg.ExecuteInProcessResult) -> str:
     return "a run failed without a cause"
 
 
-def _instance() -> dg.DagsterInstance:
-    has_home = bool(os.environ.get("DAGSTER_HOME"))
-    return dg.DagsterInstance.get() if has_home else dg.DagsterInstance.ephemeral()
+def _instance() -> AbstractContextManager[dg.DagsterInstance]:
+    if os.environ.get("DAGSTER_HOME"):
+        return opened(home_of_environment())
+    return dg.DagsterInstance.ephemeral()

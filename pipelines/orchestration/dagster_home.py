@@ -1,7 +1,6 @@
 """Dagster's own settings of an installation, as the file `dagster.yaml` of its home folder.
 
-Text and values only: who writes the file and starts Dagster is in
-`pipelines.orchestration.dev_servers`.
+Text and values only: the file is written by `pipelines.defs.dagster_instance`.
 """
 
 from typing import Any, Final

@@ -49,3 +49,21 @@ def alone(path: Path) -> Iterator[bool]:
             _LOG.warning("%s cannot be locked: %s", path, error)
             is_alone = True
         yield is_alone
+
+
+@contextmanager
+def in_turn(path: Path) -> Iterator[None]:
+    """Holds the lock until the block ends, after waiting for whoever holds it.
+
+    Without locks, or without the right to write there, the block runs all the same.
+
+    Args:
+        path: The lock's file; it is made where absent, its folder is not.
+    """
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(path.open("a"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            _LOG.warning("%s cannot be locked: %s", path, error)
+        yield
