@@ -161,7 +161,7 @@ def dev(
     ] = False,
 ) -> None:
     """Start the board, Dagster and MLflow pages on loopback; Ctrl-C stops them all."""
-    from pipelines.orchestration.dev_servers import serve
+    from pipelines.dev_servers import serve
     from pipelines.settings import load_settings, settings_path
 
     path = settings_path(settings)

@@ -23,7 +23,7 @@ from pipelines.defs.partitions import partitions_of
 from pipelines.defs.raw import raw_assets
 from pipelines.defs.resources import Installation
 from pipelines.defs.table_look import look_of
-from pipelines.orchestration.dev_servers import SCHEDULES_OFF
+from pipelines.dev_servers import SCHEDULES_OFF
 from pipelines.settings import Settings, load_settings, settings_path
 
 

@@ -10,8 +10,8 @@ import yaml
 from dagster._core.instance.config import dagster_instance_config
 
 from features.errors import SettingsError
+from pipelines import dev_servers
 from pipelines.flow.registry_storage import registry_place
-from pipelines.orchestration import dev_servers
 from pipelines.orchestration.dagster_home import (
     PASSWORD_VARIABLE,
     dagster_environment,

@@ -15,9 +15,9 @@ import pytest
 import requests
 import yaml
 
+from pipelines import dev_servers
+from pipelines.dev_servers import BOARD_PORT, DAGSTER_PORT, HOST, MLFLOW_PORT
 from pipelines.end_to_end.demo import SAMPLES
-from pipelines.orchestration import dev_servers
-from pipelines.orchestration.dev_servers import BOARD_PORT, DAGSTER_PORT, HOST, MLFLOW_PORT
 
 NAMES = ("Board", "MLflow", "Dagster")
 PORTS = (BOARD_PORT, DAGSTER_PORT, MLFLOW_PORT)
