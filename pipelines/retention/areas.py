@@ -1,7 +1,7 @@
 """The areas that retention looks at in an installation.
 
-What each knows of its own data is in `pipelines.retention_*`. Dagster's records are an area, too:
-whoever has its instance adds it (`pipelines.defs.dagster_history`).
+What each knows of its own data is in `landing`, `records` and `tables`. Dagster's records are an
+area, too: whoever has its instance adds it (`pipelines.defs.dagster_history`).
 """
 
 from datetime import datetime
