@@ -14,6 +14,7 @@ from typing import Final
 
 import polars as pl
 
+from features.clock import Clock
 from features.errors import DataError
 from remediation.actuators.kill_switch import stopped_by
 from remediation.actuators.protocol import (
@@ -50,7 +51,7 @@ from remediation.holds.recovery import (
 from remediation.holds.tending import tend
 from remediation.lease.leadership import Fence
 from remediation.ledger.entries import Ledger
-from remediation.ledger.journal import Clock, Journal
+from remediation.ledger.journal import Journal
 from remediation.ledger.view import RATE_WINDOW, STATE_KINDS, LedgerView, observed_of, view_of
 from remediation.policy.choice import NodeScore, decide, decide_unscored, node_scores_of
 from remediation.score_source import PublishedScores, ScoreSource

@@ -5,11 +5,11 @@ in `pipelines.board`.
 """
 
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
+from features.clock import Clock
 from pipelines.api.access import Caller
 from pipelines.api.answers import ApiError
 from pipelines.api.ledger_reader import LedgerReader
@@ -71,7 +71,7 @@ class HookDesk:
 
     settings: Settings
     ledger: LedgerReader
-    now: Callable[[], datetime]
+    now: Clock
 
     @property
     def is_open(self) -> bool:

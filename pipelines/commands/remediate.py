@@ -352,7 +352,7 @@ def _settings(hook: Path | None) -> "HookSettings":
 
 
 def _now() -> datetime:
-    from remediation.program.parts import utc_now
+    from features.clock import utc_now
 
     return utc_now()
 

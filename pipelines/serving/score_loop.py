@@ -10,11 +10,11 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from threading import Event
 from typing import Final
 
 from features.catalogue import FaultCatalogue
+from features.clock import Clock, utc_now
 from features.errors import ForewarnError
 from pipelines.flow.champions import Champions
 from pipelines.flow.publish import discard_later
@@ -33,10 +33,6 @@ Reporter = Callable[[TickReport], None]
 
 class StoppedError(ForewarnError):
     """The scorer was told to stop; the tick it was at was given up, and nothing of it is seen."""
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass
@@ -60,7 +56,7 @@ class Scorer:
     catalogue: FaultCatalogue
     delivery: Delivery
     say: Say
-    now: Callable[[], datetime] = _utc_now
+    now: Clock = utc_now
     report: Reporter | None = None
     stop: Event = field(default_factory=Event)
     status: ScorerStatus = field(default_factory=ScorerStatus)
@@ -188,7 +184,7 @@ def scorer_of(settings: Settings, *, say: Say, report: Reporter | None = None) -
     )
 
 
-def discard_future(settings: Settings, *, now: Callable[[], datetime] = _utc_now) -> str:
+def discard_future(settings: Settings, *, now: Clock = utc_now) -> str:
     """Takes back published ticks that are later than now; what was done, in words.
 
     Alerts and database follow at the next delivery.

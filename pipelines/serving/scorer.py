@@ -13,6 +13,7 @@ from typing import Any, Final
 import polars as pl
 
 from features.catalogue import FaultCatalogue
+from features.clock import Clock
 from features.errors import DataError
 from features.tables import CORE_GPU_TELEMETRY, GPU_SCORES, NODE_SCORES
 from models.doubts import cause_of
@@ -109,7 +110,7 @@ def score_tick(
     settings: Settings,
     *,
     as_of: datetime,
-    now: Callable[[], datetime],
+    now: Clock,
     catalogue: FaultCatalogue,
     champions: Champions,
     say: Say,

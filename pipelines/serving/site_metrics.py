@@ -17,6 +17,7 @@ from polars.exceptions import PolarsError
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from features.clock import Clock
 from features.errors import ForewarnError
 from features.monitoring_tables import DRIFT
 from pipelines.serving.place import score_engine
@@ -47,7 +48,7 @@ class SiteMetrics:
         self,
         settings: Settings,
         *,
-        now: Callable[[], datetime],
+        now: Clock,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings

@@ -6,19 +6,17 @@ and `remediation.holds.recovery`.
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from features.clock import Clock
 from remediation.actuators.protocol import Outcome
 from remediation.cluster.state import NodeView
 from remediation.decision import Decision, Judged
 from remediation.ledger.entries import Entry, Ledger, LedgerError, NewEntry
 from remediation.ledger.view import Held, Hold, Observed, escalation_key, observed_body
-
-Clock = Callable[[], datetime]
-"""Gives the present, with a time zone."""
 
 
 @dataclass

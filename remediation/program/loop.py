@@ -15,15 +15,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, Self
 
+from features.clock import Clock, utc_now
 from features.errors import ForewarnError
 from remediation.actuators.protocol import EFFECTIVE
 from remediation.checks import CheckRunner
 from remediation.decision import touches_node
 from remediation.hook_settings import HookSettings
 from remediation.lease.leadership import Leadership, LeaseError
-from remediation.ledger.journal import Clock, Journal
+from remediation.ledger.journal import Journal
 from remediation.plan import plain
-from remediation.program.parts import CoreTables, open_leadership, utc_now
+from remediation.program.parts import CoreTables, open_leadership
 from remediation.program.returns import note_checks
 from remediation.program.round import Round, opened, run_round
 

@@ -5,7 +5,7 @@ cluster is not asked and nothing is changed; scores are in `pipelines.serving.op
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Final
@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from features.clock import Clock, utc_now
 from features.errors import ForewarnError
 from remediation.actuators.kill_switch import stopped_by
 from remediation.decision import touches_node
@@ -25,7 +26,7 @@ from remediation.ledger.sqlite import VERSION, stored_version
 from remediation.ledger.view import RATE_WINDOW, LedgerView
 from remediation.program.asked import asked_of
 from remediation.program.loop import RoundNote
-from remediation.program.parts import open_ledger, utc_now
+from remediation.program.parts import open_ledger
 from remediation.program.round import view_now
 from remediation.program.status import open_questions
 
@@ -46,7 +47,7 @@ class HookMetrics:
         now: Clock.
     """
 
-    def __init__(self, settings: HookSettings, *, now: Callable[[], datetime] = utc_now) -> None:
+    def __init__(self, settings: HookSettings, *, now: Clock = utc_now) -> None:
         self._settings = settings
         self._now = now
 
@@ -124,9 +125,7 @@ class HookMetrics:
         yield _by("forewarn_hook_questions", "What waits for a person", "why", every)
 
 
-def hook_registry(
-    settings: HookSettings, *, now: Callable[[], datetime] = utc_now
-) -> CollectorRegistry:
+def hook_registry(settings: HookSettings, *, now: Clock = utc_now) -> CollectorRegistry:
     """A registry with the hook's metrics.
 
     Args:

@@ -10,12 +10,12 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
+from features.clock import utc_now
 from features.errors import SettingsError
 from remediation.actuators.protocol import Actuator, Order, Outcome
 from remediation.actuators.slurm_commands import hold_commands, interrupt_commands, undrain_commands
@@ -43,11 +43,6 @@ CoreTables = Callable[[Path], ClusterReader]
 """Reads stored core tables by an installation's settings file; the pipelines have it."""
 
 _LEASE_FILE: Final = "lease.sqlite"
-
-
-def utc_now() -> datetime:
-    """The present."""
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, kw_only=True)

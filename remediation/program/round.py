@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from features.clock import Clock, utc_now
 from features.errors import SourceError
 from remediation.actuators.kill_switch import stopped_by
 from remediation.actuators.protocol import Actuator, Order, Outcome
@@ -24,7 +25,7 @@ from remediation.inbox.requested import Requested
 from remediation.inbox.site import Inbox
 from remediation.lease.leadership import Fence, Leadership, LeaseError
 from remediation.ledger.entries import Ledger
-from remediation.ledger.journal import Clock, Journal
+from remediation.ledger.journal import Journal
 from remediation.ledger.view import STATE_KINDS, LedgerView, view_of
 from remediation.program.asked import asked_of, guards_with
 from remediation.program.parts import (
@@ -34,7 +35,6 @@ from remediation.program.parts import (
     open_ledger,
     open_ports,
     open_scores,
-    utc_now,
 )
 from remediation.program.returns import Returns, note_checks, return_nodes
 from remediation.score_source import PublishedScores, ScoreSource

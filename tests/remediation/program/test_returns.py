@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from features.clock import utc_now
 from remediation.checks import CheckResult, CheckRunner
 from remediation.hook_settings import HookSettings
 from remediation.lease.leadership import Leadership
 from remediation.program.loop import loop_on, run_one
-from remediation.program.parts import open_leadership, utc_now
+from remediation.program.parts import open_leadership
 from remediation.program.round import Round, opened, run_round
 from remediation.program.status import status_of
 from tests.remediation.program_world import ProgramWorld, make_world
