@@ -34,9 +34,9 @@ from pipelines.api.access import open_access
 from pipelines.api.application import build_application
 from pipelines.api.serve import run
 from pipelines.api.sources import open_sources
-from pipelines.publish import LATEST, publish_scores
+from pipelines.flow.publish import LATEST, publish_scores
 from pipelines.settings import Settings
-from pipelines.store import TableStore
+from pipelines.storage.store import TableStore
 
 N_NODES: Final = 25_000
 GPUS_PER_NODE: Final = 8

@@ -21,18 +21,18 @@ import polars as pl
 
 from benchmarks.sampling import labelled_rows
 from features.registry import feature_names
-from models.benchmark_rows import benchmark_rows
+from models.benchmark.rows import benchmark_rows
 from models.ensembles.cascade import CascadeSpec
 from models.ensembles.members import BoostedSpec
 from models.ensembles.networks import LogisticSpec, MlpSpec
 from models.ensembles.parallel import Rule
-from models.ensembles.protocols import Member, MemberSpec
 from models.ensembles.sequence_networks import SequenceSpec
 from models.ensembles.sliding import SlidingSpec
 from models.ensembles.study import StudyPlan, run_study
+from models.member_protocol import Member, MemberSpec
 from models.specs import Task, TrainSpec
-from pipelines.benchmark import read_benchmark
-from pipelines.benchmark_settings import protocol_path
+from pipelines.studies.benchmark.run import read_benchmark
+from pipelines.studies.benchmark.settings import protocol_path
 from simulation.fleet.generate import simulate_failures
 from simulation.regimes.load import load_regime
 

@@ -32,7 +32,7 @@ from features.grid import watched_grid
 from features.incidents import build_incidents
 from features.matrix import MatrixSpec, build_gpu_matrix, matrix_features
 from features.registry import feature_names
-from models.diagnosis import (
+from models.faults.diagnosis import (
     FOUND_TYPE,
     TypeAccuracy,
     compare_verdicts,

@@ -20,9 +20,9 @@ import numpy as np
 import polars as pl
 
 from models.failure_model import FailureModel, feature_values
-from models.forest import Forest
+from models.forest.scorer import Forest
 from models.specs import Task, TrainSpec
-from models.training import train
+from models.training.boosters import train
 
 RUNS: Final = 7
 N_ROWS: Final = 60_000
@@ -41,7 +41,7 @@ FIRST_CALL: Final = """
 import time
 import numpy as np
 import lightgbm as lgb
-from models.forest import Forest
+from models.forest.scorer import Forest
 values = np.zeros((100, 1), np.float32)
 values[50:] = 1
 settings = {"verbosity": -1, "num_threads": 1}

@@ -49,20 +49,20 @@ from features.tables import (
     LABELS,
     NODE_SCORES,
 )
-from models.warnings import WarningPolicy
+from models.policies.warnings import WarningPolicy
 from pipelines.defs.dagster_history import DagsterArea
-from pipelines.ingest import landing_of
-from pipelines.landing import reading_id
-from pipelines.landing_journal import Reading
-from pipelines.publish import publish_scores
-from pipelines.retention import Area, retain, sizes
-from pipelines.retention_landing import LandingArea
-from pipelines.retention_records import LeftoversArea, ScoreDatabaseArea
-from pipelines.retention_tables import TablesArea
+from pipelines.flow.publish import publish_scores
+from pipelines.landing.ingest import landing_of
+from pipelines.landing.journal import Reading
+from pipelines.landing.landed import reading_id
+from pipelines.retention.chores import Area, retain, sizes
+from pipelines.retention.landing import LandingArea
+from pipelines.retention.records import LeftoversArea, ScoreDatabaseArea
+from pipelines.retention.tables import TablesArea
 from pipelines.serving.delivery import delivery_of
 from pipelines.settings import Settings
 from pipelines.sources.result import SourceResult
-from pipelines.store import Span, TableStore
+from pipelines.storage.store import Span, TableStore
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR: Final = timedelta(hours=1)

@@ -14,8 +14,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from models.policy_tuning import PolicyGrid
-from models.warnings import WarningPolicy
+from models.policies.tuning import PolicyGrid
+from models.policies.warnings import WarningPolicy
 from simulation.guarantees import Kept, Size, Spent, check_budget, check_hardest, check_precision
 from simulation.score_fleets import TICK, ScoreProcess
 

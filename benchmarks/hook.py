@@ -22,13 +22,13 @@ import polars as pl
 
 from features.tables import GPU_SCORES, NODE_SCORES
 from remediation.actuators.dry_run import DryRunActuator
-from remediation.cluster import ClusterState, FakeCluster, JobView, NodeView
+from remediation.cluster.state import ClusterState, FakeCluster, JobView, NodeView
 from remediation.hook import HookRun, run_once
-from remediation.journal import Journal
-from remediation.ledger_sqlite import SqliteLedger
-from remediation.ledger_view import Observed
+from remediation.ledger.journal import Journal
+from remediation.ledger.sqlite import SqliteLedger
+from remediation.ledger.view import Observed
 from remediation.plan import render_plan
-from remediation.policy import decide, node_scores_of
+from remediation.policy.choice import decide, node_scores_of
 from remediation.score_source import FakeScoreSource, PublishedScores
 from remediation.site import LevelRule, Site
 

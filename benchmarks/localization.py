@@ -19,8 +19,8 @@ import orjson
 
 from models.localization.layout import Layout
 from models.localization.verdict import judge_hang
-from pipelines.localize import Asked, evidence_of, localize
 from pipelines.sources.stacks.folder import parse_dumps
+from pipelines.studies.localize import Asked, evidence_of, localize
 from simulation.recovery.stack_dumps import hang_dumps
 
 RUNS: Final = 7

@@ -24,12 +24,12 @@ import polars as pl
 import yaml
 
 from features.tables import GPU_MATRIX
-from pipelines.demo import END
-from pipelines.object_paths import ObjectPath
+from pipelines.end_to_end.demo import END
 from pipelines.serving.score_loop import scorer_of
 from pipelines.serving.scorer import score_tick
 from pipelines.settings import Settings, load_settings
-from pipelines.store import Span, TableStore
+from pipelines.storage.object_paths import ObjectPath
+from pipelines.storage.store import Span, TableStore
 
 TICKS: Final = 8
 RUNS: Final = 5

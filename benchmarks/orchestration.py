@@ -26,15 +26,15 @@ import dagster as dg
 import yaml
 
 from features.tables import CORE_GPU_TELEMETRY, CORE_INVENTORY
-from pipelines.core_telemetry import make_core_telemetry
 from pipelines.definitions import build_definitions
 from pipelines.defs.external import reporter
-from pipelines.flow import registry_of
-from pipelines.serving.champions import Champions
+from pipelines.flow.champions import Champions
+from pipelines.flow.core_telemetry import make_core_telemetry
+from pipelines.flow.steps import registry_of
 from pipelines.serving.scorer import TickReport, score_tick
 from pipelines.settings import Settings, load_settings
 from pipelines.sources.catalogue import load_catalogue
-from pipelines.store import Span, TableStore
+from pipelines.storage.store import Span, TableStore
 from simulation.writers.raw import simulate_to
 
 NODES: Final = 64

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from remediation.cluster import JobView, NodeView
+from remediation.cluster.state import JobView, NodeView
 from remediation.site import Burst, Caps, LevelRule, Site
 from remediation.site import Warning as WarningSettings
 from simulation.replay.comparison import signals_for

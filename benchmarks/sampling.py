@@ -28,7 +28,7 @@ from features.matrix import MatrixSpec, build_gpu_matrix, matrix_features
 from features.registry import feature_names
 from features.tables import CORE_HEALTH_EVENTS, CORE_INCIDENTS, CORE_INVENTORY, CORE_MAINTENANCE
 from models.specs import Task, TrainSpec
-from models.training import train, training_rows
+from models.training.boosters import train, training_rows
 from pipelines.sources.catalogue import load_catalogue
 from simulation.fleet.events import tell_node
 from simulation.fleet.generate import Fleet, simulate_failures

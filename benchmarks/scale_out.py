@@ -29,11 +29,11 @@ from features.engine.samples import SHARD_SIZE
 from features.grid import as_of_times, watched_grid
 from features.matrix import MatrixSpec, build_gpu_matrix
 from features.tables import CORE_GPU_TELEMETRY, CORE_INVENTORY, GPU_MATRIX
-from pipelines.scale_out import LOCAL_DASK, write_matrix
-from pipelines.scale_settings import ScaleOutSettings
+from pipelines.flow.scale_out import LOCAL_DASK, write_matrix
+from pipelines.sections.scale_out import ScaleOutSettings
 from pipelines.settings import Settings
 from pipelines.sources.catalogue import load_catalogue
-from pipelines.store import Span, TableStore
+from pipelines.storage.store import Span, TableStore
 
 SHARDS: Final = 4
 DAYS: Final = 3

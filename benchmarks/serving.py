@@ -29,14 +29,14 @@ from benchmarks.tick import ticks
 from features.registry import Feature
 from features.vocabulary import FAULT_TYPES
 from models.bundle import ModelBundle
-from models.fault_types import FaultTypeModel
+from models.faults.types import FaultTypeModel
 from models.node_scores import NodeCombination
 from models.reasons import usual_values
 from models.scoring import ScoreLimits, ServedModel
 from models.specs import Task, TrainSpec
-from models.training import train
-from pipelines.publish import publish_scores
-from pipelines.serving.champions import scores_of
+from models.training.boosters import train
+from pipelines.flow.champions import scores_of
+from pipelines.flow.publish import publish_scores
 from pipelines.serving.published import latest_published
 from pipelines.serving.score_database import write_tick
 from pipelines.serving.score_schema import open_engine

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from pipelines.retention_settings import RetentionSettings
+from pipelines.sections.retention import RetentionSettings
 from pipelines.settings import Settings, load_settings
 
 FLEETS: Final = (8, 64, 512, 4_096, 16_384, 65_536, 200_000)

@@ -28,7 +28,7 @@ from features.packing import GPU, TS_MS
 from features.tables import CORE_INVENTORY
 from features.telemetry_metrics import METRICS
 from pipelines.sources.history.files import read_history
-from pipelines.telemetry_store import TelemetryStore
+from pipelines.storage.telemetry.store import TelemetryStore
 from simulation.writers.shards import tell_shard, write_telemetry
 
 RUNS: Final = 11

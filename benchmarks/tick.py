@@ -27,7 +27,7 @@ from benchmarks.features import BUCKET, peak_mb, plan_of_320
 from features.engine.batch import shards_of
 from features.engine.ring import fingerprint, tick_shard
 from features.engine.samples import SHARD_SIZE, Piece
-from pipelines.feature_memory import FeatureMemory
+from pipelines.flow.feature_memory import FeatureMemory
 
 N_GPUS: Final = 200_000
 SAMPLES: Final = 15

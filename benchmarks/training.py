@@ -25,10 +25,10 @@ import lightgbm as lgb
 import numpy as np
 import polars as pl
 
-from models.binning import BATCH_ROWS, BIN_PARAMETERS, EDGE_ROWS, edge_sample
 from models.failure_model import feature_values
 from models.specs import Task, TrainSpec
-from models.training import bin_rows, booster_parameters, train, train_binned
+from models.training.binning import BATCH_ROWS, BIN_PARAMETERS, EDGE_ROWS, edge_sample
+from models.training.boosters import bin_rows, booster_parameters, train, train_binned
 
 N_ROWS: Final = 2_000_000
 N_FEATURES: Final = 170

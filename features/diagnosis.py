@@ -1,7 +1,7 @@
 """What is known ten minutes into an incident: the rule's verdict, and the signs around the onset.
 
-What the signs mean is learned in `models.diagnosis`; nothing at or after `DIAGNOSED_AFTER` past
-the onset is looked at, so that a verdict could have been given while people still ask for one.
+What the signs mean is learned in `models.faults.diagnosis`; nothing at or after `DIAGNOSED_AFTER`
+past the onset is looked at, so that a verdict could have been given while people still ask for one.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Packed telemetry: core/gpu_telemetry as integers of each metric's resolution, GPUs by code.
 
-Where packed rows are stored is in `pipelines.telemetry_store`; what is computed from them in
-`features.engine`.
+Where packed rows are stored is in `pipelines.storage.telemetry.store`; what is computed from them
+in `features.engine`.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,7 @@
 """Everything one model version needs to score, as one value and as texts to store.
 
-Texts are made and read here; where they are kept is known to `models.registry` alone.
+Texts are made and read here; where they are kept is known to `models.registry.model_registry`
+alone.
 """
 
 import json
@@ -16,16 +17,16 @@ import polars as pl
 from features.errors import DataError
 from features.registry import Feature, matrix_columns
 from models.calibration import Calibration
-from models.drift import DriftReference
+from models.drift.inputs import DriftReference
 from models.failure_model import FailureModel, check_feature_order
-from models.fault_types import FaultTypeModel
+from models.faults.types import FaultTypeModel
 from models.node_scores import NodeCombination
+from models.policies.warnings import WarningPolicy
 from models.reasons import UsualValues
 from models.specs import Task, TrainSpec
-from models.warnings import WarningPolicy
 
 if TYPE_CHECKING:
-    from models.ensembles.protocols import Member
+    from models.member_protocol import Member
 
 SCHEMA = 2
 
@@ -42,7 +43,7 @@ class ModelBundle:
         nodes: How GPU scores become node scores.
         policies: Warning policy by entity kind, threshold included.
         drift: Distributions that later weeks are held against; None: not fixed.
-        card: Model card; see `models.card`.
+        card: Model card; see `models.candidate.card`.
     """
 
     model: FailureModel

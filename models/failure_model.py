@@ -1,6 +1,7 @@
 """The failure score as a value: boosters, their columns, and the map to a probability.
 
-It is trained in `models.training` and stored by `models.registry`; nothing is read or written.
+It is trained in `models.training.boosters` and stored by `models.registry.model_registry`; nothing
+is read or written.
 """
 
 from collections.abc import Sequence
@@ -24,11 +25,11 @@ from models.calibration import (
     fit_calibration,
     incidents_behind,
 )
-from models.forest import RawScorer
+from models.forest.scorer import RawScorer
 from models.specs import Task, TrainSpec
 
 if TYPE_CHECKING:
-    from models.ensembles.protocols import Member
+    from models.member_protocol import Member
 
 _LARGEST = 1e18
 

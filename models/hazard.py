@@ -23,7 +23,7 @@ from features.errors import DataError
 from models.calibration import FloatArray
 from models.failure_model import FailureModel
 from models.specs import Task, TrainSpec
-from models.training import count_incidents, train
+from models.training.boosters import count_incidents, train
 
 PERIOD: Final = "hazard_period"
 

@@ -14,9 +14,9 @@ import polars as pl
 from sklearn.linear_model import LogisticRegression
 
 from models.calibration import MIN_POSITIVES, FloatArray, sigmoid
-from models.event_metrics import caught_pairs
+from models.evaluation.event_metrics import caught_pairs
 from models.specs import Task
-from models.uncertain import WEIGHT
+from models.training.uncertain import WEIGHT
 
 HOST_FEATURES: Final = (
     "node_link_event_count_1h",

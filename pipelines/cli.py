@@ -10,23 +10,23 @@ from typing import Annotated, Final
 import typer
 
 from features.errors import ForewarnError
-from pipelines import (
-    cli_backfill,
-    cli_benchmark,
-    cli_dagster_home,
-    cli_fleet_study,
-    cli_hazard,
-    cli_hook_metrics,
-    cli_housekeeping,
-    cli_models,
-    cli_recovery,
-    cli_remediate,
-    cli_replay,
-    cli_scheduling,
-    cli_scores,
-    cli_serve,
-    cli_site,
-    cli_tune,
+from pipelines.commands import (
+    backfill,
+    benchmark,
+    dagster_home,
+    fleet_study,
+    hazard,
+    hook_metrics,
+    housekeeping,
+    models,
+    recovery,
+    remediate,
+    replay,
+    scheduling,
+    scores,
+    serve,
+    site,
+    tune,
 )
 from remediation.plan import plain
 from simulation.writers.forms import Form
@@ -39,33 +39,33 @@ app = typer.Typer(
 )
 simulate = typer.Typer(no_args_is_help=True, help="Synthetic data with known truth.")
 app.add_typer(simulate, name="simulate")
-cli_remediate.app.command("metrics")(cli_hook_metrics.metrics)
-app.add_typer(cli_remediate.app, name="remediate")
-app.add_typer(cli_models.app, name="models")
-app.add_typer(cli_site.config, name="config")
-app.command()(cli_site.doctor)
-app.command()(cli_site.init)
-app.command()(cli_site.versions)
-app.command()(cli_backfill.backfill)
-app.command()(cli_benchmark.benchmark)
-app.command()(cli_replay.replay)
-app.command()(cli_recovery.ettr)
-app.command("checkpoint-advice")(cli_recovery.checkpoint_advice)
-app.command()(cli_recovery.localize)
-app.command()(cli_tune.tune)
-app.command()(cli_hazard.hazard)
-app.command()(cli_housekeeping.retain)
-app.command()(cli_housekeeping.forget)
-app.command()(cli_scores.score)
-app.command()(cli_scores.scores)
-app.command()(cli_scores.outcomes)
-app.command()(cli_scores.metrics)
-app.command()(cli_serve.api)
-app.command()(cli_serve.board)
-app.command("dagster-home")(cli_dagster_home.dagster_home)
-simulate.command("recovery")(cli_recovery.simulate_recovery)
-simulate.command()(cli_scheduling.scheduling)
-simulate.command()(cli_fleet_study.study)
+remediate.app.command("metrics")(hook_metrics.metrics)
+app.add_typer(remediate.app, name="remediate")
+app.add_typer(models.app, name="models")
+app.add_typer(site.config, name="config")
+app.command()(site.doctor)
+app.command()(site.init)
+app.command()(site.versions)
+app.command()(backfill.backfill)
+app.command()(benchmark.benchmark)
+app.command()(replay.replay)
+app.command()(recovery.ettr)
+app.command("checkpoint-advice")(recovery.checkpoint_advice)
+app.command()(recovery.localize)
+app.command()(tune.tune)
+app.command()(hazard.hazard)
+app.command()(housekeeping.retain)
+app.command()(housekeeping.forget)
+app.command()(scores.score)
+app.command()(scores.scores)
+app.command()(scores.outcomes)
+app.command()(scores.metrics)
+app.command()(serve.api)
+app.command()(serve.board)
+app.command("dagster-home")(dagster_home.dagster_home)
+simulate.command("recovery")(recovery.simulate_recovery)
+simulate.command()(scheduling.scheduling)
+simulate.command()(fleet_study.study)
 
 _STOPPED: Final = 130
 """Exit code after Ctrl-C."""
@@ -83,7 +83,7 @@ def demo(
     ),
 ) -> None:
     """Run the whole flow on data_samples/: ingest, train, score, plan (dry run), report."""
-    from pipelines.demo import run_demo
+    from pipelines.end_to_end.demo import run_demo
 
     typer.echo(run_demo(out, say=lambda line: typer.echo(line, err=True)))
 
@@ -93,7 +93,7 @@ def check_inputs(
     inputs: Annotated[Path, typer.Argument(help="YAML file that lists the inputs.")],
 ) -> None:
     """Read every file of a list of inputs once, store nothing, say what became of each record."""
-    from pipelines.input_check import check_inputs as check
+    from pipelines.landing.input_check import check_inputs as check
 
     text, code = check(inputs)
     typer.echo(text)
@@ -111,7 +111,7 @@ def ingest(
     ] = None,
 ) -> None:
     """Land what is new in the inputs. Known content is left; exit code 1: an input failed."""
-    from pipelines.ingest_report import run_ingest
+    from pipelines.landing.ingest_report import run_ingest
     from pipelines.settings import load_settings
 
     text, code = run_ingest(load_settings(settings), only=source or ())
@@ -135,7 +135,7 @@ def quarantine(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per entry.")] = False,
 ) -> None:
     """Show what was refused: where, by which rule, how often, with an example."""
-    from pipelines.quarantine import render_quarantine
+    from pipelines.landing.quarantine import render_quarantine
     from pipelines.settings import load_settings
 
     typer.echo(
@@ -215,7 +215,7 @@ def fleet_report(
     ] = None,
 ) -> None:
     """Write a page that holds a synthetic fleet against its own numbers and published laws."""
-    from pipelines.fleet_report import write_fleet_report
+    from pipelines.studies.fleet_report.report import write_fleet_report
 
     typer.echo(
         write_fleet_report(out, regime=regime, nodes=nodes, days=days, seed=seed, summit=summit)

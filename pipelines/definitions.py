@@ -16,14 +16,14 @@ from pipelines.defs.checks import table_check_assets
 from pipelines.defs.core import core_assets
 from pipelines.defs.features import feature_assets
 from pipelines.defs.housekeeping import housekeeping_assets
+from pipelines.defs.io import ParquetTables
 from pipelines.defs.models import model_assets
 from pipelines.defs.monitoring import monitoring_assets
 from pipelines.defs.partitions import partitions_of
 from pipelines.defs.raw import raw_assets
+from pipelines.defs.resources import Installation
 from pipelines.defs.table_look import look_of
 from pipelines.dev_servers import SCHEDULES_OFF
-from pipelines.io import ParquetTables
-from pipelines.resources import Installation
 from pipelines.settings import Settings, load_settings, settings_path
 
 

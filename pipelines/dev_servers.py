@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from features.errors import SettingsError, SourceError
-from pipelines.atomic_files import replace_file
-from pipelines.dagster_home import dagster_environment, dagster_yaml
-from pipelines.registry_storage import registry_place
+from pipelines.defs.dagster_instance import prepare_home
+from pipelines.flow.registry_storage import registry_place
+from pipelines.orchestration.dagster_home import dagster_environment
 from pipelines.settings import ENVIRONMENT_VARIABLE, Settings
 
 HOST: Final = "127.0.0.1"
@@ -83,8 +83,7 @@ def _places(settings: Settings) -> list[tuple[str, int, str]]:
 
 def _environment(settings: Settings, settings_file: Path, *, has_schedules: bool) -> dict[str, str]:
     home = settings.data_root / "dagster"
-    home.mkdir(parents=True, exist_ok=True)
-    replace_file(home / "dagster.yaml", dagster_yaml(settings).encode())
+    prepare_home(settings, home)
     return {
         **os.environ,
         **dagster_environment(settings),

@@ -23,17 +23,17 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from features.errors import SettingsError
-from pipelines.api_settings import ApiSettings
-from pipelines.board_settings import BoardSettings
-from pipelines.environment_values import EnvironmentValue, given_by, laid_over
-from pipelines.object_paths import Place, bucket_path
-from pipelines.retention_settings import RetentionSettings
-from pipelines.scale_settings import ScaleOutSettings
-from pipelines.schedule_settings import ScheduleSettings
-from pipelines.section import Section
-from pipelines.serving_settings import ScoreDatabaseSettings, ServingSettings, without_password
-from pipelines.storage_settings import StorageSettings
-from pipelines.training_settings import TrainingSettings
+from pipelines.sections.api import ApiSettings
+from pipelines.sections.board import BoardSettings
+from pipelines.sections.environment_values import EnvironmentValue, given_by, laid_over
+from pipelines.sections.retention import RetentionSettings
+from pipelines.sections.scale_out import ScaleOutSettings
+from pipelines.sections.schedule import ScheduleSettings
+from pipelines.sections.section import Section
+from pipelines.sections.serving import ScoreDatabaseSettings, ServingSettings, without_password
+from pipelines.sections.storage import StorageSettings
+from pipelines.sections.training import TrainingSettings
+from pipelines.storage.object_paths import Place, bucket_path
 from remediation.strict_yaml import is_quotable, parse_yaml, shortly
 
 ENVIRONMENT_VARIABLE = "FOREWARN_SETTINGS"
@@ -291,7 +291,7 @@ def load_settings(path: Path | None = None) -> Settings:
     Args:
         path: YAML file; None takes the one named by the environment variable
             FOREWARN_SETTINGS. Paths inside are relative to the file, and so are those that
-            the environment gives (`pipelines.environment_values`).
+            the environment gives (`pipelines.sections.environment_values`).
 
     Raises:
         SettingsError: No file is named, it cannot be read, or a value is wrong; the text

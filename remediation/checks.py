@@ -1,6 +1,6 @@
 """Runs checks of nodes: any command, with a time limit, whose exit code says passed or failed.
 
-Which check a node needs, and what follows from it, is in `remediation.returning`.
+Which check a node needs, and what follows from it, is in `remediation.holds.returning`.
 
 A check is a list of arguments from the site file. `{node}` in them becomes the node's name; no
 shell runs here, and a name that is not plain never gets this far. `ssh` hands its words to a
@@ -34,7 +34,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -43,6 +43,7 @@ from typing import IO, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from features.clock import Clock
 from features.errors import DataError
 from remediation.actuators.slurm_commands import is_plain_node_name
 
@@ -143,9 +144,7 @@ class CheckRunner:
         at_once: How many checks may run at a time.
     """
 
-    def __init__(
-        self, *, clock: Callable[[], datetime], environment: Mapping[str, str], at_once: int = 2
-    ) -> None:
+    def __init__(self, *, clock: Clock, environment: Mapping[str, str], at_once: int = 2) -> None:
         self._clock = clock
         self._environment = {name: environment[name] for name in PASSED_ON if name in environment}
         self._at_once = at_once

@@ -1,6 +1,6 @@
 """The values the hook passes along: a decision, a guard's verdict, and both together.
 
-How they come about is in `remediation.policy` and `remediation.guards`.
+How they come about is in `remediation.policy.choice` and `remediation.guards.judge`.
 """
 
 import hashlib

@@ -1,7 +1,8 @@
 """The remediation hook: one run from the latest scores to actions, journaled at every step.
 
-What is decided is in `remediation.policy`, what is held back in `remediation.guards` and
-`remediation.caps`, how it is done in `remediation.actuators`; the CLI gives it its parts.
+What is decided is in `remediation.policy.choice`, what is held back in `remediation.guards.judge`
+and `remediation.guards.caps`, how it is done in `remediation.actuators`; the CLI gives it its
+parts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Final
 
 import polars as pl
 
+from features.clock import Clock
 from features.errors import DataError
 from remediation.actuators.kill_switch import stopped_by
 from remediation.actuators.protocol import (
@@ -23,11 +25,12 @@ from remediation.actuators.protocol import (
     carry_out,
     read_state,
 )
-from remediation.alerts import above_now, alerts_of, lookback, new_bursts
-from remediation.caps import CAPS, TELLS_A_PERSON
-from remediation.cluster import ClusterReader, ClusterState, NodeView
+from remediation.cluster.reasons import Reason
+from remediation.cluster.state import ClusterReader, ClusterState, NodeView
 from remediation.decision import HARM, Decision, Judged, decisions_frame, touches_node
-from remediation.guards import (
+from remediation.guards.alerts import above_now, alerts_of, lookback, new_bursts
+from remediation.guards.caps import CAPS, TELLS_A_PERSON
+from remediation.guards.judge import (
     GUARDS,
     Guard,
     GuardContext,
@@ -36,13 +39,8 @@ from remediation.guards import (
     manageable_nodes,
     settled,
 )
-from remediation.journal import Clock, Journal
-from remediation.lease import Fence
-from remediation.ledger import Ledger
-from remediation.ledger_view import RATE_WINDOW, STATE_KINDS, LedgerView, observed_of, view_of
-from remediation.policy import NodeScore, decide, decide_unscored, node_scores_of
-from remediation.reasons import Reason
-from remediation.recovery import (
+from remediation.guards.wrong_clock import stopped_by_clock
+from remediation.holds.recovery import (
     carries_ours,
     check_chain,
     close_open_intents,
@@ -50,10 +48,14 @@ from remediation.recovery import (
     tell_ambiguous,
     tell_unknown_holds,
 )
+from remediation.holds.tending import tend
+from remediation.lease.leadership import Fence
+from remediation.ledger.entries import Ledger
+from remediation.ledger.journal import Journal
+from remediation.ledger.view import RATE_WINDOW, STATE_KINDS, LedgerView, observed_of, view_of
+from remediation.policy.choice import NodeScore, decide, decide_unscored, node_scores_of
 from remediation.score_source import PublishedScores, ScoreSource
 from remediation.site import Site
-from remediation.tending import tend
-from remediation.wrong_clock import stopped_by_clock
 
 ALL_GUARDS: Final[tuple[Guard, ...]] = (*GUARDS, *CAPS)
 

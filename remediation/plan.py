@@ -12,7 +12,7 @@ import polars as pl
 from remediation.actuators.protocol import Outcome
 from remediation.decision import Judged, touches_node
 from remediation.hook import HookRun
-from remediation.policy import NodeScore, node_scores_of
+from remediation.policy.choice import NodeScore, node_scores_of
 
 _RANKED: Final = 10
 _HELD_BACK: Final = 20

@@ -10,7 +10,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from remediation.checks import Check
-from remediation.inbox import ANY, NEEDS
+from remediation.signed_requests import ANY, NEEDS
 
 
 class _Strict(BaseModel):

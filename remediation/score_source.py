@@ -17,7 +17,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from features.contracts import TableContract
 from features.errors import SourceError, StructureError
 from features.tables import GPU_SCORES, NODE_SCORES
-from models.warnings import WarningPolicy
+from models.policies.warnings import WarningPolicy
 
 LATEST: Final = "LATEST.json"
 LONGEST_VALID: Final = timedelta(days=1)

@@ -1,7 +1,7 @@
 """Shadow: what a hook that only observed would have done, read from its ledger.
 
 Pure. What then became of the nodes is in `remediation.shadow_outcomes`; ledger and tables are read
-in `pipelines.shadow_input`.
+in `pipelines.report.shadow.input`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from remediation.caps import CAPS
-from remediation.cluster import ClusterState
+from remediation.cluster.state import ClusterState
 from remediation.decision import HARM, Decision, Judged, Verdict, touches_node
-from remediation.guards import (
+from remediation.guards.caps import CAPS
+from remediation.guards.judge import (
     CEILING_OF_LEVEL,
     Guard,
     GuardContext,
@@ -22,8 +22,8 @@ from remediation.guards import (
     manageable_nodes,
     passes,
 )
-from remediation.ledger import Entry
-from remediation.ledger_view import RATE_WINDOW, LedgerView
+from remediation.ledger.entries import Entry
+from remediation.ledger.view import RATE_WINDOW, LedgerView
 from remediation.site import Site
 
 DRY_RUN: Final = "dry_run"

@@ -13,8 +13,8 @@ import polars as pl
 from features.contracts import UTC_TIME
 from features.labels import LabelSpec, build_labels
 from features.tables import CORE_MAINTENANCE
+from remediation.cluster.reasons import PREFIX
 from remediation.decision import Decision
-from remediation.reasons import PREFIX
 from remediation.shadow import WouldBe
 
 OUTCOMES: Final = ("right", "early", "late", "wrong", "unjudged")

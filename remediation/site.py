@@ -1,7 +1,7 @@
 """The hook's site file: costs, caps, levels, lists, windows and the kill switch, typed and checked.
 
-No decision is made here; what a setting means for a node is in `remediation.policy` and
-`remediation.guards`.
+No decision is made here; what a setting means for a node is in `remediation.policy.choice` and
+`remediation.guards.judge`.
 """
 
 from datetime import datetime, time, timedelta
@@ -23,7 +23,7 @@ from pydantic import (
 
 from features.errors import SettingsError
 from features.vocabulary import FAULT_TYPES, POLICY_LEVELS
-from remediation.hold_out import HoldOut
+from remediation.cluster.hold_out import HoldOut
 from remediation.strict_yaml import is_quotable, parse_yaml, said_of, shortly
 
 ANY = "*"

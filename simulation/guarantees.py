@@ -1,6 +1,6 @@
 """Checks the guarantee of precision on fresh fleets whose true precision is known.
 
-Fleets are drawn in `simulation.score_fleets`, policies tuned in `models.policy_tuning`.
+Fleets are drawn in `simulation.score_fleets`, policies tuned in `models.policies.tuning`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 import polars as pl
 from scipy.stats import binomtest
 
-from models.intervals import exact_share
-from models.policy_rows import PolicyRows, policy_rows
-from models.policy_tuning import (
+from models.evaluation.intervals import exact_share
+from models.policies.rows import PolicyRows, policy_rows
+from models.policies.thresholds import chance_if_lower
+from models.policies.tuning import (
     PolicyGrid,
     halves_by_node,
     tune_for_budget,
     tune_for_precision,
 )
-from models.thresholds import chance_if_lower
-from models.warnings import WarningPolicy
+from models.policies.warnings import WarningPolicy
 from simulation.score_fleets import TASK, TICK, ScoreFleet, ScoreProcess, draw_fleet
 
 TRUTH_SEED = 1_000_000

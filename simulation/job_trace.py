@@ -1,6 +1,7 @@
 """A trace of real jobs, as the scheduling and the replay simulations take it: checked once, here.
 
-Reading its file is in `pipelines.given_files`; what becomes of the jobs is the simulations'.
+Reading its file is in `pipelines.studies.given_files`; what becomes of the jobs is the
+simulations'.
 """
 
 from typing import Final

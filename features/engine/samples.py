@@ -1,7 +1,7 @@
 """What the engine reads: samples of GPUs as integers, piece by piece.
 
-Where samples are stored is in `pipelines.telemetry_store`; how a core table becomes integers is in
-`features.packing`.
+Where samples are stored is in `pipelines.storage.telemetry.store`; how a core table becomes
+integers is in `features.packing`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

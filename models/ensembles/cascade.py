@@ -15,9 +15,9 @@ import polars as pl
 
 from features.errors import DataError
 from models.calibration import FloatArray
-from models.ensembles.protocols import Member, MemberSpec
+from models.member_protocol import Member, MemberSpec
 from models.specs import Task
-from models.splits import entity_fold, without_incidents_of
+from models.training.splits import entity_fold, without_incidents_of
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import polars as pl
 
 from models.calibration import FloatArray
 from models.failure_model import check_feature_order, feature_values
-from models.forest import RawScorer
+from models.forest.scorer import RawScorer
 from models.specs import Task, TrainSpec
-from models.training import train
+from models.training.boosters import train
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ import polars as pl
 
 from features.errors import DataError
 from models.calibration import FloatArray
-from models.ensembles.protocols import Member
+from models.member_protocol import Member
 
 Rule = Literal["worst", "mean"]
 

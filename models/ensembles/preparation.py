@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from models.failure_model import Values, feature_values, finite_values
-from models.training import TooFewIncidentsError, count_incidents
+from models.training.boosters import TooFewIncidentsError, count_incidents
 
 FAR_LIMIT: Final = 8.0
 """Standard deviations beyond which a value says no more: a network goes on for ever, a tree not."""

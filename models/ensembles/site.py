@@ -14,7 +14,6 @@ import polars as pl
 from models.ensembles.cascade import CascadeSpec, fit_cascade
 from models.ensembles.members import BoostedMember, BoostedSpec
 from models.ensembles.parallel import fit_parallel
-from models.ensembles.protocols import Member
 from models.ensembles.sliding import (
     EVERYTHING,
     SlidingSpec,
@@ -23,8 +22,9 @@ from models.ensembles.sliding import (
     recent_rows,
 )
 from models.failure_model import FailureModel
+from models.member_protocol import Member
 from models.specs import Ensemble, SiteChoice, Span, Task, TrainSpec
-from models.splits import Origin, TimeSplit
+from models.training.splits import Origin, TimeSplit
 
 _DAY: Final = timedelta(days=1)
 _N_ORIGINS: Final = 3

@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from models.ensembles.protocols import MemberSpec
 from models.ensembles.top_k import precision_of_ranking
+from models.member_protocol import MemberSpec
 from models.specs import Task
-from models.splits import TimeSplit, split_by_time
-from models.training import TooFewIncidentsError
+from models.training.boosters import TooFewIncidentsError
+from models.training.splits import TimeSplit, split_by_time
 
 EVERYTHING: Final = timedelta.max
 """A length of training without a limit."""

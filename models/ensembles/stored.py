@@ -1,6 +1,7 @@
 """Members and ensembles as plain values for JSON, and back, and with a calibration as a score.
 
-What each kind stores is said by itself; files are written by `models.registry` alone.
+What each kind stores is said by itself; files are written by `models.registry.model_registry`
+alone.
 """
 
 from collections.abc import Callable
@@ -16,8 +17,8 @@ from models.ensembles.cascade import Cascade
 from models.ensembles.members import BoostedMember
 from models.ensembles.networks import NetworkMember
 from models.ensembles.parallel import ParallelEnsemble, Places
-from models.ensembles.protocols import Member
 from models.ensembles.sequence_networks import SequenceMember
+from models.member_protocol import Member
 
 
 def member_from_dict(values: dict[str, Any]) -> Member:

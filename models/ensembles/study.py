@@ -12,7 +12,6 @@ import polars as pl
 from models.calibration import FloatArray
 from models.ensembles.cascade import CascadeSpec, fit_cascade
 from models.ensembles.parallel import ParallelEnsemble, Rule, fit_parallel
-from models.ensembles.protocols import Member, MemberSpec
 from models.ensembles.sliding import (
     EVERYTHING,
     SlidingSpec,
@@ -28,8 +27,9 @@ from models.ensembles.top_k import (
     share_of_moment,
     top_k,
 )
+from models.member_protocol import Member, MemberSpec
 from models.specs import Task
-from models.splits import split_by_time
+from models.training.splits import split_by_time
 
 NEVER, ALL, SLIDING = "never retrained", "retrained on all", "retrained, sliding"
 

@@ -1,7 +1,7 @@
 """The rule of the K highest: which rows of each moment are alerts, and how true they are.
 
 Source of the rule: Liu et al., "Prediction of GPU Failures Under Deep Learning Workloads", 2022.
-Thresholds on calibrated scores are in `models.thresholds`.
+Thresholds on calibrated scores are in `models.policies.thresholds`.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ import polars as pl
 
 from features.errors import DataError
 from models.calibration import FloatArray
-from models.ranking_metrics import average_precision, rank_rows
+from models.evaluation.ranking_metrics import average_precision, rank_rows
 
 
 @dataclass(frozen=True)

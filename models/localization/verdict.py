@@ -1,6 +1,7 @@
 """The verdict on a hang or a slow job: which machines to evict, on what evidence, or that none.
 
-The evidence is gathered in the neighbouring modules; words for people are in `pipelines.localize`.
+The evidence is gathered in the neighbouring modules; words for people are in
+`pipelines.studies.localize`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from features.errors import SettingsError
-from pipelines.api_settings import ApiSettings
-from pipelines.secret_source import read_secret
+from pipelines.sections.api import ApiSettings
+from pipelines.sections.secret_source import read_secret
 from pipelines.settings import Settings
 
 Role = Literal["read", "operator"]

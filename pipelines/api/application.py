@@ -25,7 +25,7 @@ from pipelines.api.site_routes import site_router
 from pipelines.api.sources import Sources
 from pipelines.serving.score_reader import PageError
 from pipelines.serving.score_schema import ScoreDatabaseError
-from remediation.ledger import LedgerError
+from remediation.ledger.entries import LedgerError
 
 PREFIX: Final = "/api/v1"
 VERSION: Final = "1.0.0"

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from features.vocabulary import FAULT_TYPES
 from pipelines.api.answers import ApiError
 from pipelines.api.score_pages import CURSOR
-from remediation.ledger import KINDS
+from remediation.ledger.entries import KINDS
 
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d(:\d\d(\.\d{1,6})?)?.*", re.ASCII)
 _FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)

@@ -23,11 +23,11 @@ from features.errors import ForewarnError
 from features.tables import CORE_TOPOLOGY
 from models.doubts import cause_of
 from pipelines.api.score_rows import PlainColumns, Rows
-from pipelines.publish import LATEST
+from pipelines.flow.publish import LATEST
 from pipelines.serving.published import latest_published
 from pipelines.serving.score_database import Tick
 from pipelines.settings import Settings
-from pipelines.store import TableStore
+from pipelines.storage.store import TableStore
 
 _LOG: Final = logging.getLogger(__name__)
 Kind = Literal["node", "gpu"]

@@ -1,23 +1,23 @@
 """What operators ask of the hook: signed, and put into its inbox. Nothing is acted on here.
 
-The hook alone judges requests (`remediation.inbox`); routes are in `hook_routes`, pages in
-`pipelines.board`.
+The hook alone judges requests (`remediation.signed_requests`); routes are in `hook_routes`, pages
+in `pipelines.board`.
 """
 
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
+from features.clock import Clock
 from pipelines.api.access import Caller
 from pipelines.api.answers import ApiError
 from pipelines.api.ledger_reader import LedgerReader
 from pipelines.settings import Settings
-from remediation.inbox import RefusedError, Request, RequestKey
-from remediation.inbox_files import submit
-from remediation.inbox_site import load_key
-from remediation.ledger import Entry
+from remediation.inbox.files import submit
+from remediation.inbox.site import load_key
+from remediation.ledger.entries import Entry
+from remediation.signed_requests import RefusedError, Request, RequestKey
 
 What = Literal["approve", "hold", "undrain"]
 LIFE: Final = timedelta(hours=1)
@@ -71,7 +71,7 @@ class HookDesk:
 
     settings: Settings
     ledger: LedgerReader
-    now: Callable[[], datetime]
+    now: Clock
 
     @property
     def is_open(self) -> bool:

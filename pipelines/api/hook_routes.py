@@ -28,7 +28,7 @@ from pipelines.api.site_shapes import (
     Standing,
 )
 from pipelines.api.sources import Sources
-from remediation.ledger import KINDS, Entry
+from remediation.ledger.entries import KINDS, Entry
 
 MOST_LISTED: Final = 1000
 NO_LEDGER: Final = (

@@ -1,6 +1,6 @@
 """Reads the hook's ledger in pages, and how things stand by it; it is never written here.
 
-What entries mean is in `remediation.ledger_view`. The file is opened read-only: not even an empty
+What entries mean is in `remediation.ledger.view`. The file is opened read-only: not even an empty
 ledger is made.
 """
 
@@ -18,8 +18,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from features.errors import ForewarnError
 from pipelines.settings import Settings
-from remediation.ledger import KINDS, Entry, LedgerError, from_values
-from remediation.ledger_view import STATE_KINDS, LedgerView, view_of
+from remediation.ledger.entries import KINDS, Entry, LedgerError, from_values
+from remediation.ledger.view import STATE_KINDS, LedgerView, view_of
 
 _COLUMNS: Final = tuple(Entry.__dataclass_fields__)
 _PATIENCE_S: Final = 5
@@ -72,7 +72,7 @@ class LedgerReader:
 
     def _connect(self) -> Any:
         if self._variable is not None:
-            from remediation.ledger_postgres import connect
+            from remediation.ledger.postgres import connect
 
             return connect(os.environ.get(self._variable, ""))
         # Between two rounds the hook keeps the file closed, and there is no log of writes. SQLite

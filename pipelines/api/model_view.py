@@ -1,6 +1,6 @@
 """The registry as the API shows it: versions, aliases, cards; kept for a minute.
 
-The registry itself is `models.registry`; it is not made here where there is none.
+The registry itself is `models.registry.model_registry`; it is not made here where there is none.
 """
 
 import re
@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final
 
-from models.registry import ModelRegistry, RegisteredVersion
+from models.registry.model_registry import ModelRegistry, RegisteredVersion
 from pipelines.api.answers import ApiError
-from pipelines.registry_storage import registry_place
+from pipelines.flow.registry_storage import registry_place
 from pipelines.settings import Settings
 
 KEPT_S: Final = 60.0

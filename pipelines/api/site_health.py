@@ -22,7 +22,7 @@ from features.tables import (
 from pipelines.api.fleet_view import FleetView, Snapshot
 from pipelines.serving.scorer_status import ScorerStatus, read_status
 from pipelines.settings import Settings
-from pipelines.store import TableStore, scan_files
+from pipelines.storage.store import TableStore, scan_files
 
 KEPT_S: Final = 60.0
 MOST_NAMED: Final = 1000

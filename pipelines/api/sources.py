@@ -3,13 +3,12 @@
 How each is read is in the module of its own; nothing is written but requests, in `hook_requests`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
 
+from features.clock import Clock, utc_now
 from pipelines.api.fleet_view import FleetView, Snapshot
 from pipelines.api.hook_requests import HookDesk
 from pipelines.api.ledger_reader import LedgerReader
@@ -44,7 +43,7 @@ class Sources:
     health: SiteHealth
     metrics: CollectorRegistry
     desk: HookDesk
-    now: Callable[[], datetime]
+    now: Clock
 
     def usual_horizon_h(self, snapshot: Snapshot) -> int:
         """The first horizon of the installation that the tick has; the hook acts on it."""
@@ -52,16 +51,11 @@ class Sources:
         return next((h for h in ours if h in scored), (*scored, *ours)[0])
 
 
-def utc_now() -> datetime:
-    """The present."""
-    return datetime.now(UTC)
-
-
 def open_sources(
     settings: Settings,
     *,
     fleet: FleetView | None = None,
-    now: Callable[[], datetime] = utc_now,
+    now: Clock = utc_now,
 ) -> Sources:
     """Opens what an installation has; what is not there yet is looked for again when asked for.
 

@@ -12,7 +12,7 @@ from pipelines.api.hook_requests import What, Wish
 from pipelines.board.hook_view import HookView
 from pipelines.board.words import age
 from pipelines.board.zone import Zone
-from pipelines.report_words import ACTION_WORDS
+from pipelines.report.words import ACTION_WORDS
 from remediation.actuators.slurm_commands import is_plain_node_name
 
 HOLDS: Final = (1, 4, 12, 24, 72, 168)

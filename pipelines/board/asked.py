@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Final, Literal
 
 from pipelines.board.zone import Zone
-from remediation.inbox import Request
-from remediation.ledger import Entry
+from remediation.ledger.entries import Entry
+from remediation.signed_requests import Request
 
 MOST_KEPT: Final = 200
 SHOWN: Final = 10

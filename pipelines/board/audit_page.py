@@ -1,6 +1,7 @@
 """The audit trail: entries of the ledger by node, person and kind, and whether its chain holds.
 
-The ledger is read in `pipelines.api.ledger_reader`; verifying is `remediation.ledger.verify_chain`.
+The ledger is read in `pipelines.api.ledger_reader`; verifying is
+`remediation.ledger.entries.verify_chain`.
 """
 
 from datetime import datetime
@@ -9,8 +10,8 @@ from typing import Any, Final
 from pipelines.api.ledger_reader import LedgerReader
 from pipelines.board.desk import Desk
 from pipelines.board.words import KIND_WORDS, told
-from pipelines.report_words import plain
-from remediation.ledger import KINDS, Entry, verify_chain
+from pipelines.report.words import plain
+from remediation.ledger.entries import KINDS, Entry, verify_chain
 
 PAGE_ROWS: Final = 100
 MOST_VERIFIED: Final = 200_000

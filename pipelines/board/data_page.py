@@ -16,10 +16,10 @@ from features.monitoring_tables import QUARANTINE, READS
 from features.tables import CORE_COVERAGE
 from pipelines.board.desk import Desk
 from pipelines.board.words import ago
-from pipelines.report_words import percent, plain
+from pipelines.report.words import percent, plain
 from pipelines.serving.score_reader import ticks
 from pipelines.serving.scorer_status import read_status
-from pipelines.store import TableStore, scan_files
+from pipelines.storage.store import TableStore, scan_files
 
 MOST_SILENT: Final = 200
 MOST_TICKS: Final = 48

@@ -21,7 +21,7 @@ from pipelines.board.asked import AskedHere
 from pipelines.board.hook_view import HookView, hook_view
 from pipelines.board.session import Sessions
 from pipelines.board.stored import states_now
-from pipelines.store import TableStore
+from pipelines.storage.store import TableStore
 
 STATES_KEPT_S: Final = 15.0
 HOOK_KEPT_S: Final = 3.0

@@ -16,9 +16,9 @@ from pipelines.board.downsample import stretches
 from pipelines.board.stored import Told
 from pipelines.board.time_axis import N_BINS, Axis, Bar, Line, Panel, Row, Sign, draw
 from pipelines.board.zone import Zone
-from pipelines.report_timeline import series
-from pipelines.report_words import counted, fault_words, percent, short
-from pipelines.store import Span
+from pipelines.report.timeline import series
+from pipelines.report.words import counted, fault_words, percent, short
+from pipelines.storage.store import Span
 
 ALWAYS: Final = ("gpu_temp_c", "memory_temp_c", "power_w", "gpu_util_pct", "sm_clock_mhz")
 """Metrics shown whether they moved or not; the others only where they changed."""

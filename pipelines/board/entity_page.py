@@ -20,10 +20,10 @@ from pipelines.board.hook_view import HookView
 from pipelines.board.stored import Told, told_of_gpu, told_of_node
 from pipelines.board.words import KIND_WORDS, STATUS_WORDS, scores_age, told
 from pipelines.board.zone import Zone
-from pipelines.report_words import fault_words, hours, percent, plain
+from pipelines.report.words import fault_words, hours, percent, plain
 from pipelines.serving.score_database import Tick
 from pipelines.serving.score_reader import EntityKind, alerts, outcomes
-from pipelines.store import Span
+from pipelines.storage.store import Span
 
 SPANS: Final[Mapping[str, tuple[str, timedelta]]] = {
     "24h": ("24 hours", timedelta(hours=24)),

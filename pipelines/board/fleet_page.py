@@ -15,7 +15,7 @@ from pipelines.api.fleet_view import Snapshot
 from pipelines.board.health import is_in_time
 from pipelines.board.hook_view import Decided, HookView
 from pipelines.board.words import STATE_WORDS, age
-from pipelines.report_words import ACTION_WORDS, counted, fault_words, hours, percent, plain
+from pipelines.report.words import ACTION_WORDS, counted, fault_words, hours, percent, plain
 from pipelines.serving.score_database import Tick
 from remediation.decision import HARM
 

@@ -32,7 +32,7 @@ from pipelines.board.hook_view import HookView
 from pipelines.board.page import pages
 from pipelines.board.words import scores_age
 from pipelines.board.zone import Zone
-from pipelines.report_words import fault_words, hours
+from pipelines.report.words import fault_words, hours
 from pipelines.serving.score_database import Tick
 from pipelines.serving.scorer_status import read_status
 

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from pipelines.board.hook_view import HookView
 from pipelines.board.words import ago, is_ahead, scores_age
-from pipelines.report_words import counted, percent
+from pipelines.report.words import counted, percent
 from pipelines.serving.score_database import Tick
 from pipelines.serving.scorer_status import ScorerStatus
 

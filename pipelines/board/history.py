@@ -13,7 +13,7 @@ from features.contracts import UTC_TIME
 from features.tables import GPU_SCORES, NODE_SCORES
 from pipelines.board.desk import Desk
 from pipelines.serving.score_reader import MOST, EntityKind, latest_tick, score_history, ticks
-from pipelines.store import Span, scan_files
+from pipelines.storage.store import Span, scan_files
 
 _EMPTY: Final = pl.DataFrame(schema={"as_of": UTC_TIME, "score": pl.Float64})
 

@@ -1,7 +1,7 @@
 """What the hook holds, wants, was stopped from, and asks a person, as its ledger tells it.
 
 Read only, and without the cluster: the board has none of its credentials. What the entries mean is
-in `remediation.ledger_view` and `remediation.requested`.
+in `remediation.ledger.view` and `remediation.inbox.requested`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from pipelines.api.ledger_reader import LedgerReader
-from remediation.ledger import KINDS, Entry
-from remediation.ledger_view import LedgerView
-from remediation.program_requests import short_id
-from remediation.program_why import CHANGES
-from remediation.requested import Requested, requested_of
+from remediation.inbox.requested import Requested, requested_of
+from remediation.ledger.entries import KINDS, Entry
+from remediation.ledger.view import LedgerView
+from remediation.program.requests import short_id
+from remediation.program.why import CHANGES
 
 _MOST: Final = 5000
 """Entries looked at, newest first: a tick of a large fleet on a bad day has some hundred."""

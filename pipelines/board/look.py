@@ -1,7 +1,7 @@
 """Templates, style sheet and script of the board, and what their version is.
 
-The look is that of the reports: `pipelines/templates/report.css.j2` with the tones of
-`pipelines.report_figure`. No page's content is here.
+The look is that of the reports: `pipelines/report/templates/report.css.j2` with the tones of
+`pipelines.report.figure`. No page's content is here.
 """
 
 import hashlib
@@ -11,8 +11,8 @@ from typing import Final
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-from pipelines.report_figure import TONES
-from pipelines.report_words import counted
+from pipelines.report.figure import TONES
+from pipelines.report.words import counted
 
 _SHARED: Final = "report.css.j2"
 
@@ -21,7 +21,7 @@ _SHARED: Final = "report.css.j2"
 def environment() -> Environment:
     """The board's templates; every value is escaped, and a name that is not there is an error."""
     own = resources.files("pipelines.board").joinpath("templates")
-    shared = resources.files("pipelines").joinpath("templates")
+    shared = resources.files("pipelines.report").joinpath("templates")
 
     def load(name: str) -> str:
         return (shared if name == _SHARED else own).joinpath(name).read_text(encoding="utf-8")

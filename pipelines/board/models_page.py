@@ -1,6 +1,7 @@
 """The page of models: versions, aliases, drift, and the card of each.
 
-The registry is read in `pipelines.api.model_view`, what a card says is in `models.card_sections`.
+The registry is read in `pipelines.api.model_view`, what a card says is in
+`models.candidate.card_sections`.
 """
 
 from typing import Any, Final
@@ -10,10 +11,10 @@ from polars.exceptions import PolarsError
 
 from features.errors import ForewarnError
 from features.monitoring_tables import DRIFT
-from models.card_sections import card_sections
-from models.version_page import Standing
+from models.candidate.card_sections import card_sections
+from models.registry.version_page import Standing
 from pipelines.board.desk import Desk
-from pipelines.drift_flow import drift_in_words
+from pipelines.flow.drift import drift_in_words
 
 _STANDING: Final = tuple(Standing.__dataclass_fields__)
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 import polars as pl
 
 from features.monitoring_tables import LIVE_OUTCOMES, LIVE_QUALITY
-from models.intervals import wilson
+from models.evaluation.intervals import wilson
 from pipelines.board.desk import Desk
 from pipelines.board.words import OUTCOME_WORDS
-from pipelines.report_words import UNKNOWN, counted, fault_words, hours, number, percent
+from pipelines.report.words import UNKNOWN, counted, fault_words, hours, number, percent
 from pipelines.serving.score_reader import live_quality, outcomes
 
 MOST_WEEKS: Final = 26

@@ -23,7 +23,7 @@ from features.tables import (
     CORE_NODE_STATES,
 )
 from features.telemetry_metrics import METRICS
-from pipelines.store import Span, TableStore, scan_files
+from pipelines.storage.store import Span, TableStore, scan_files
 
 _STEP_OF: Final = {metric.column: metric.resolution for metric in METRICS}
 MOST_EVENTS: Final = 500

@@ -1,6 +1,6 @@
 """Sentences of the board: ages, statuses, outcomes, what a request does.
 
-Numbers and names are put into words in `pipelines.report_words`; no page is laid out here.
+Numbers and names are put into words in `pipelines.report.words`; no page is laid out here.
 """
 
 import re
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from pipelines.report_words import counted, hours, percent
+from pipelines.report.words import counted, hours, percent
 
 STATUS_WORDS: Final[Mapping[str, str]] = {
     "ok": "scored",
@@ -116,7 +116,7 @@ def told(body: Mapping[str, Any], kind: str) -> str:
 
     Args:
         body: The body; an older version may lack any part of it.
-        kind: One of `remediation.ledger.KINDS`.
+        kind: One of `remediation.ledger.entries.KINDS`.
     """
     if kind == "observed":
         return f"{counted(len(body.get('nodes') or ()), 'node')} at or above the threshold"

@@ -20,7 +20,7 @@ from pipelines.defs.schedules import (
     training_schedule,
 )
 from pipelines.defs.sensors import alerts_sensor, champion_sensor, drop_folder_sensor
-from pipelines.schedule_settings import Part
+from pipelines.sections.schedule import Part
 from pipelines.settings import Settings
 
 JOBS: Final = ("hourly", "records", "daily", "training")

@@ -1,7 +1,7 @@
 """Asset checks, made by a loop over the tables' contracts.
 
-What is judged is in `pipelines.table_checks`. Checks of one layer are one step: a step costs
-Dagster more than its checks do.
+What is judged is in `pipelines.orchestration.table_checks`. Checks of one layer are one step: a
+step costs Dagster more than its checks do.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,17 +22,17 @@ from features.tables import (
     NODE_SCORES,
     TABLE_BY_KEY,
 )
-from pipelines import table_checks as judge
 from pipelines.defs.hourly import failed_runs
-from pipelines.hour_plan import rule_of, set_aside
-from pipelines.hour_state import hour_state
-from pipelines.ingest import landing_of
-from pipelines.landing import LANDED_TABLES
-from pipelines.resources import Installation
+from pipelines.defs.resources import Installation
+from pipelines.landing.ingest import landing_of
+from pipelines.landing.landed import LANDED_TABLES
+from pipelines.orchestration import table_checks as judge
+from pipelines.orchestration.hour_plan import rule_of, set_aside
+from pipelines.orchestration.hour_state import hour_state
+from pipelines.orchestration.table_checks import PartStats, Verdict
+from pipelines.orchestration.table_stats import TRAILING_DAYS, filled_until, newest_parts, rows_of
 from pipelines.settings import Settings
-from pipelines.store import Span, TableStore
-from pipelines.table_checks import PartStats, Verdict
-from pipelines.table_stats import TRAILING_DAYS, filled_until, newest_parts, rows_of
+from pipelines.storage.store import Span, TableStore
 
 _HOUR: Final = timedelta(hours=1)
 _DAY: Final = timedelta(days=1)

@@ -30,16 +30,16 @@ from features.raw_tables import (
 )
 from features.tables import CORE_GPU_TELEMETRY, CORE_HEALTH_EVENTS, CORE_INCIDENTS
 from features.training import build_training_metrics
-from pipelines.core_telemetry import make_core_telemetry
+from pipelines.defs.io import GENERATION
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
+from pipelines.defs.resources import Installation
 from pipelines.defs.table_look import TableLook
-from pipelines.flow import TICK
-from pipelines.ingest import coverage_of, landing_of
-from pipelines.io import GENERATION
-from pipelines.rebuild_guard import check_can_be_built
-from pipelines.resources import Installation
-from pipelines.staleness import BURST
-from pipelines.store import Span, TableStore
+from pipelines.flow.core_telemetry import make_core_telemetry
+from pipelines.flow.steps import TICK
+from pipelines.landing.ingest import coverage_of, landing_of
+from pipelines.landing.rebuild_guard import check_can_be_built
+from pipelines.landing.staleness import BURST
+from pipelines.storage.store import Span, TableStore
 
 
 def core_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsDefinition]:

@@ -1,7 +1,7 @@
 """Retention of Dagster's own records: runs, events, checks, ticks and logs that are over.
 
 Dagster removes ticks of schedules and sensors by itself, and nothing else. What is kept of our own
-data is in `pipelines.retention`.
+data is in `pipelines.retention.chores`.
 """
 
 import os
@@ -29,8 +29,9 @@ from dagster._core.storage.runs.schema import BulkActionsTable
 from dagster._core.storage.schedules.schema import AssetDaemonAssetEvaluationsTable, JobTickTable
 
 from features.errors import DataError
-from pipelines.dagster_home import dagster_environment
-from pipelines.retention import Change, Chore
+from pipelines.defs.dagster_instance import opened
+from pipelines.orchestration.dagster_home import dagster_environment
+from pipelines.retention.chores import Change, Chore
 from pipelines.settings import Settings
 
 _AT_ONCE: Final = 200
@@ -187,5 +188,5 @@ def dagster_areas(settings: Settings, *, now: datetime) -> Iterator[list[Dagster
         yield []
         return
     os.environ.update(dagster_environment(settings))  # its file names the password's variable
-    with dg.DagsterInstance.from_config(str(home)) as instance:
+    with opened(home) as instance:
         yield [dagster_area(instance, now=now, days=settings.retention.dagster_days)]

@@ -6,10 +6,10 @@ Optional: `serving.report_to_dagster`. Scoring is in `pipelines.serving`.
 from collections.abc import Callable
 
 import dagster as dg
-from sqlalchemy.exc import SQLAlchemyError
 
 from features.errors import SettingsError, SourceError
-from pipelines.flow import TICK
+from pipelines.defs.dagster_instance import home_of_environment, instance_errors, opened
+from pipelines.flow.steps import TICK
 from pipelines.serving.scorer import TickReport
 from pipelines.settings import Settings
 
@@ -32,7 +32,7 @@ def reporter(settings: Settings) -> Callable[[TickReport], None]:
     def report(made: TickReport) -> None:
         partition = (made.as_of - TICK).strftime("%Y-%m-%d-%H:%M")
         try:
-            with dg.DagsterInstance.get() as instance:
+            with opened(home_of_environment()) as instance:
                 for name, rows in (("gpu_scores", made.n_gpus), ("node_scores", made.n_nodes)):
                     instance.report_runless_asset_event(
                         dg.AssetMaterialization(
@@ -41,7 +41,7 @@ def reporter(settings: Settings) -> Callable[[TickReport], None]:
                             metadata={"entities": rows, "by": "forewarn score"},
                         )
                     )
-        except (dg.DagsterError, SQLAlchemyError) as error:
+        except instance_errors() as error:
             said = str(error).splitlines()[0][:200]
             raise SourceError(f"Dagster was not told of the tick: {said}") from error
 

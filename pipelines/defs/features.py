@@ -13,12 +13,12 @@ from features.core_tables import CoreTables
 from features.tables import CORE_HEALTH_EVENTS
 from features.telemetry_features import telemetry_reach
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
+from pipelines.defs.resources import Installation
 from pipelines.defs.table_look import TableLook
-from pipelines.early_hours import note_made
-from pipelines.feature_set import telemetry_spec
-from pipelines.flow import gpu_matrix_of, labels_of
-from pipelines.hour_state import missing_core
-from pipelines.resources import Installation
+from pipelines.flow.feature_set import telemetry_spec
+from pipelines.flow.steps import gpu_matrix_of, labels_of
+from pipelines.orchestration.early_hours import note_made
+from pipelines.orchestration.hour_state import missing_core
 from pipelines.settings import Settings
 
 

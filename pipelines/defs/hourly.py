@@ -1,6 +1,6 @@
 """The hourly sensor: makes the data partitions that are due and missing, the newest first.
 
-What is to be made next is decided in `pipelines.hour_plan`.
+What is to be made next is decided in `pipelines.orchestration.hour_plan`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,15 +12,22 @@ import dagster as dg
 from dagster import RunsFilter
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from pipelines.day_plan import DAY
 from pipelines.defs.raw import HOURLY
-from pipelines.hour_plan import Failed, Launch, launch_of, next_launch, rule_of, set_aside
-from pipelines.hour_state import has_records, hour_state, stale_hours
-from pipelines.ingest import landing_of
-from pipelines.resources import Installation
-from pipelines.run_marks import dead, state_of, sweep
+from pipelines.defs.resources import Installation
+from pipelines.landing.ingest import landing_of
+from pipelines.orchestration.day_plan import DAY
+from pipelines.orchestration.hour_plan import (
+    Failed,
+    Launch,
+    launch_of,
+    next_launch,
+    rule_of,
+    set_aside,
+)
+from pipelines.orchestration.hour_state import has_records, hour_state, stale_hours
+from pipelines.orchestration.run_marks import dead, state_of, sweep
 from pipelines.settings import Settings
-from pipelines.store import Span
+from pipelines.storage.store import Span
 
 SPAN_TAG: Final = "forewarn/hours"
 CHAIN_TAG: Final = "forewarn/chain"

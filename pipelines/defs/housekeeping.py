@@ -1,6 +1,6 @@
 """The asset that removes what is over and compacts the rest, once a day.
 
-What is removed and merged is decided in `pipelines.retention` and its areas.
+What is removed and merged is decided in `pipelines.retention.chores` and its areas.
 """
 
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import dagster as dg
 
 from pipelines.defs.dagster_history import dagster_area
+from pipelines.defs.resources import Installation
 from pipelines.defs.table_look import LANDING_POOL, TableLook
-from pipelines.resources import Installation
-from pipelines.retention import Done, in_words, retain, sizes
-from pipelines.retention_areas import areas_of
+from pipelines.retention.areas import areas_of
+from pipelines.retention.chores import Done, in_words, retain, sizes
 
 
 def housekeeping_assets(look: TableLook) -> Sequence[dg.AssetsDefinition]:

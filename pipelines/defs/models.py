@@ -1,6 +1,6 @@
 """Model and score assets: candidates in the registry, and scores by the champions.
 
-Training order is in `models.candidate`; scoring in `models.scoring`.
+Training order is in `models.candidate.build`; scoring in `models.scoring`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,24 +10,24 @@ from typing import Any, Final
 import dagster as dg
 import polars as pl
 
-from models.candidate import Candidate
-from models.version_page import page_metrics
+from models.candidate.build import Candidate
+from models.registry.version_page import page_metrics
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
+from pipelines.defs.resources import Installation
 from pipelines.defs.table_look import TRAINING_POOL, TableLook
-from pipelines.flow import (
+from pipelines.flow.steps import (
     planned_work,
     publish_latest,
     registry_of,
     score_matrix,
     train_candidates,
 )
-from pipelines.model_plots import in_markdown
-from pipelines.report_plots import reliability_plot
-from pipelines.resources import Installation
+from pipelines.orchestration.tick_words import score_bars
+from pipelines.report.model_plots import in_markdown
+from pipelines.report.plots import reliability_plot
 from pipelines.serving.delivery import delivery_of, read_book
 from pipelines.serving.scorer import unknown_by_cause
 from pipelines.settings import Settings
-from pipelines.tick_words import score_bars
 
 MODEL_KINDS = {"lightgbm", "mlflow"}
 

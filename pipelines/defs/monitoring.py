@@ -9,11 +9,11 @@ import dagster as dg
 import polars as pl
 
 from features.monitoring_tables import READS
+from pipelines.defs.resources import Installation
 from pipelines.defs.table_look import TableLook
-from pipelines.drift_flow import drift_in_words, drift_of
-from pipelines.ingest import landing_of
-from pipelines.quarantine import all_refusals
-from pipelines.resources import Installation
+from pipelines.flow.drift import drift_in_words, drift_of
+from pipelines.landing.ingest import landing_of
+from pipelines.landing.quarantine import all_refusals
 from pipelines.serving.live_outcomes import judge_live
 from pipelines.serving.outcome_words import words_of
 from pipelines.serving.place import open_scores

@@ -10,7 +10,7 @@ from datetime import UTC, timedelta
 import dagster as dg
 
 from pipelines.settings import Settings
-from pipelines.store import Span
+from pipelines.storage.store import Span
 
 ONE_RUN = dg.BackfillPolicy.single_run()
 """Any range of partitions is one run: a run costs seconds, a partition milliseconds."""

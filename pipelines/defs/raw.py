@@ -1,6 +1,7 @@
 """Raw assets: what the site's inputs say, as received.
 
-Parsing is in `pipelines.sources` and landing in `pipelines.ingest`; nothing is interpreted here.
+Parsing is in `pipelines.sources` and landing in `pipelines.landing.ingest`; nothing is interpreted
+here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,19 +12,19 @@ import polars as pl
 
 from features.tables import TABLE_BY_KEY
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
+from pipelines.defs.resources import Installation
 from pipelines.defs.retries import SOURCE_RETRIES, own_mistakes_are_final
 from pipelines.defs.table_look import LANDING_POOL, TableLook
-from pipelines.ingest import (
+from pipelines.landing.ingest import (
     ingest,
     keep_outside,
     landing_of,
     raise_for_dead,
     read_static,
 )
-from pipelines.ingest_run import STATIC_TABLES, InputOutcome
-from pipelines.landing import LANDED_TABLES
-from pipelines.resources import Installation
-from pipelines.store import Span
+from pipelines.landing.ingest_run import STATIC_TABLES, InputOutcome
+from pipelines.landing.landed import LANDED_TABLES
+from pipelines.storage.store import Span
 
 HOURLY: Final = ("raw/gpu_telemetry", "raw/kernel_log")
 STATIC_POOL: Final = "site_records"

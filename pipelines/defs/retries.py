@@ -1,6 +1,6 @@
 """What is tried again within a run, and what is not: sources may come back, mistakes do not.
 
-Hours whose run failed for good are planned again in `pipelines.hour_plan`.
+Hours whose run failed for good are planned again in `pipelines.orchestration.hour_plan`.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from typing import Final
 import dagster as dg
 
 from features.errors import DataError, SettingsError, StructureError
-from pipelines.landing_schema import LandingError
+from pipelines.landing.schema import LandingError
 
 SOURCE_RETRIES: Final = dg.RetryPolicy(
     max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS

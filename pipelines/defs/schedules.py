@@ -1,6 +1,7 @@
 """Schedules: the site's records every hour, the daily and the weekly work, in the site's own time.
 
-Which days are due is decided in `pipelines.day_plan`; hours are made by `pipelines.defs.hourly`.
+Which days are due is decided in `pipelines.orchestration.day_plan`; hours are made by
+`pipelines.defs.hourly`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,16 +14,16 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from features.contracts import TableContract
 from features.tables import CORE_COVERAGE, LABELS
-from pipelines.day_plan import DAY, can_train, coverage_days, label_days
 from pipelines.defs.hourly import asset_keys, failed_runs, limits, partition_tags, selected
 from pipelines.defs.raw import WHOLE
-from pipelines.hour_plan import Failed
-from pipelines.hour_state import stored_starts, whole_until
-from pipelines.ingest_run import STATIC_TABLES
-from pipelines.resources import Installation
-from pipelines.schedule_settings import ScheduleSettings
+from pipelines.defs.resources import Installation
+from pipelines.landing.ingest_run import STATIC_TABLES
+from pipelines.orchestration.day_plan import DAY, can_train, coverage_days, label_days
+from pipelines.orchestration.hour_plan import Failed
+from pipelines.orchestration.hour_state import stored_starts, whole_until
+from pipelines.sections.schedule import ScheduleSettings
 from pipelines.settings import Settings
-from pipelines.store import Span, TableStore
+from pipelines.storage.store import Span, TableStore
 
 RECORD_KEYS: Final = (
     *WHOLE,

@@ -1,6 +1,7 @@
 """Sensors beside the hourly one: new files, a champion that moved, and what somebody should know.
 
-What is compared and told is in `pipelines.drop_folders` and `pipelines.troubles`.
+What is compared and told is in `pipelines.landing.drop_folders` and
+`pipelines.orchestration.troubles`.
 """
 
 import json
@@ -13,16 +14,14 @@ from dagster import RunsFilter
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from features.tables import GPU_MATRIX
-from models.registry import CHAMPION, RegistryError
+from models.registry.model_registry import CHAMPION, RegistryError
 from pipelines.defs.hourly import asset_keys, failed_runs, partition_tags
-from pipelines.drop_folders import fingerprint
-from pipelines.flow import registered_name, registry_of
-from pipelines.hour_plan import rule_of, set_aside
-from pipelines.hour_state import hour_state
-from pipelines.resources import Installation
-from pipelines.settings import Settings
-from pipelines.store import Span, TableStore
-from pipelines.troubles import (
+from pipelines.defs.resources import Installation
+from pipelines.flow.steps import registered_name, registry_of
+from pipelines.landing.drop_folders import fingerprint
+from pipelines.orchestration.hour_plan import rule_of, set_aside
+from pipelines.orchestration.hour_state import hour_state
+from pipelines.orchestration.troubles import (
     SEEN,
     Told,
     Trouble,
@@ -31,6 +30,8 @@ from pipelines.troubles import (
     change_of,
     tell_all,
 )
+from pipelines.settings import Settings
+from pipelines.storage.store import Span, TableStore
 
 SCORES: Final = ("scores/gpu_scores", "scores/node_scores")
 _ENDED: Final = [

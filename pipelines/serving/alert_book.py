@@ -1,6 +1,6 @@
 """The alerts of the live system: which are open, which were raised, what is still to be told.
 
-Which scores become alerts is decided in `models.warnings`; who is told, and how, is in
+Which scores become alerts is decided in `models.policies.warnings`; who is told, and how, is in
 `alertmanager` and `event_webhook`. Nothing is read or written here.
 
 An alert is raised by the policy that was published with the scores. It stays open while the node's
@@ -19,7 +19,7 @@ from typing import Any, Final
 import polars as pl
 
 from features.contracts import UTC_TIME
-from models.warnings import WarningPolicy, raise_alerts
+from models.policies.warnings import WarningPolicy, raise_alerts
 from pipelines.serving.score_database import Tick
 
 _RAISED_SCHEMA: Final = pl.Schema(

@@ -18,10 +18,8 @@ import sqlalchemy as sa
 
 from features.errors import ForewarnError, SourceError
 from features.tables import NODE_SCORES
-from pipelines.atomic_files import replace_file
-from pipelines.file_lock import alone
-from pipelines.publish import forget_ticks
-from pipelines.secret_source import read_secret
+from pipelines.flow.publish import forget_ticks
+from pipelines.sections.secret_source import read_secret
 from pipelines.serving.alert_book import AlertBook, advance, alerts_frame, rewind
 from pipelines.serving.alert_replay import replayed_alerts
 from pipelines.serving.alertmanager import payload, send
@@ -37,6 +35,8 @@ from pipelines.serving.published import (
 from pipelines.serving.score_database import forget_from, write_alerts, write_tick
 from pipelines.serving.score_reader import latest_tick
 from pipelines.settings import Settings
+from pipelines.storage.atomic_files import replace_file
+from pipelines.storage.file_lock import alone
 from remediation.actuators.webhook import poster
 from remediation.actuators.webhook_signature import SigningKey
 

@@ -1,7 +1,8 @@
 """Joins outcomes back to the live system's alerts and scores, once their horizon has passed.
 
-How they are judged is in `models.outcomes`. Judged is what was published, never a score that was
-computed later: of each tick its published file, of each alert what the score database keeps.
+How they are judged is in `models.evaluation.outcomes`. Judged is what was published, never a score
+that was computed later: of each tick its published file, of each alert what the score database
+keeps.
 """
 
 from dataclasses import dataclass
@@ -15,14 +16,20 @@ from features.catalogue import FaultCatalogue
 from features.errors import SettingsError
 from features.monitoring_tables import LIVE_OUTCOMES, LIVE_QUALITY
 from features.tables import CORE_HEALTH_EVENTS, NODE_SCORES
-from models.outcomes import calibration_sums, judge_alerts, live_quality, not_watched, with_labels
-from pipelines.flow import labels_of
+from models.evaluation.outcomes import (
+    calibration_sums,
+    judge_alerts,
+    live_quality,
+    not_watched,
+    with_labels,
+)
+from pipelines.flow.steps import labels_of
 from pipelines.serving.published import node_scores_or_none, read_ticks
 from pipelines.serving.score_database import write_outcomes
 from pipelines.serving.score_reader import alerts_within
 from pipelines.serving.stored_tables import tables_for_labels
 from pipelines.settings import Settings
-from pipelines.store import Span, TableStore
+from pipelines.storage.store import Span, TableStore
 
 _DAY: Final = timedelta(days=1)
 _MOMENT: Final = timedelta(microseconds=1)

@@ -1,7 +1,7 @@
 """Serves the metrics over HTTP, on loopback unless told otherwise.
 
-What the metrics are is in `open_metrics` and `remediation.hook_metrics`. They name nodes and their
-risk: an address that others can reach needs a network that may see them.
+What the metrics are is in `open_metrics` and `remediation.program.metrics`. They name nodes and
+their risk: an address that others can reach needs a network that may see them.
 """
 
 import threading

@@ -8,9 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from pipelines.atomic_files import replace_file
 from pipelines.serving.alert_book import Alert, AlertBook
 from pipelines.serving.score_database import Tick
+from pipelines.storage.atomic_files import replace_file
 
 FILE: Final = "node_marks.json"
 SLURM_FEATURE: Final = "forewarn_at_risk"

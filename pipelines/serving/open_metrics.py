@@ -4,8 +4,8 @@ What is shown is read from the published folder, the scorer's status file and th
 beside the scorer, and goes on telling how old the scores are when that one is dead.
 """
 
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 
+from features.clock import Clock, utc_now
 from features.errors import ForewarnError
 from features.tables import CORE_GPU_TELEMETRY, CORE_HEALTH_EVENTS
 from models.doubts import CAUSES
@@ -24,7 +25,7 @@ from pipelines.serving.scorer import unknown_by_cause
 from pipelines.serving.scorer_status import ScorerStatus, read_status
 from pipelines.serving.site_metrics import SiteMetrics
 from pipelines.settings import Settings
-from pipelines.store import TableStore
+from pipelines.storage.store import TableStore
 
 _WATERMARKS: Final = (CORE_GPU_TELEMETRY, CORE_HEALTH_EVENTS)
 
@@ -37,9 +38,7 @@ class ScoreMetrics:
         now: Clock.
     """
 
-    def __init__(
-        self, settings: Settings, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
+    def __init__(self, settings: Settings, *, now: Clock = utc_now) -> None:
         self._settings = settings
         self._now = now
         self._of_scores: tuple[str, list[Metric]] = ("", [])
@@ -134,9 +133,7 @@ class ScoreMetrics:
         yield marks
 
 
-def metrics_registry(
-    settings: Settings, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
-) -> CollectorRegistry:
+def metrics_registry(settings: Settings, *, now: Clock = utc_now) -> CollectorRegistry:
     """A registry with the metrics of an installation, for a server or `render`."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Described(ScoreMetrics(settings, now=now)))

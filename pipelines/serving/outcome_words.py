@@ -1,6 +1,6 @@
 """Live quality in words, for the terminal.
 
-How it is judged is in `models.outcomes`.
+How it is judged is in `models.evaluation.outcomes`.
 """
 
 from typing import Any

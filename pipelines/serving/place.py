@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
-from pipelines.secret_source import read_secret
+from pipelines.sections.secret_source import read_secret
 from pipelines.serving.score_history import HistoryRule
 from pipelines.serving.score_schema import open_engine
 from pipelines.settings import Settings

@@ -1,6 +1,6 @@
 """Reads published ticks back, for the score database and for alerts.
 
-Publishing is in `pipelines.publish`. The hook reads with more distrust, in
+Publishing is in `pipelines.flow.publish`. The hook reads with more distrust, in
 `remediation.score_source`: it acts on what it reads.
 """
 
@@ -18,8 +18,8 @@ import polars as pl
 from features.contracts import TableContract
 from features.errors import DataError, SourceError
 from features.tables import GPU_SCORES, NODE_SCORES
-from models.warnings import WarningPolicy
-from pipelines.publish import LATEST, SCHEMA_VERSION, published_ticks, tick_digest
+from models.policies.warnings import WarningPolicy
+from pipelines.flow.publish import LATEST, SCHEMA_VERSION, published_ticks, tick_digest
 from pipelines.serving.score_database import Tick
 
 _LOG: Final = logging.getLogger(__name__)

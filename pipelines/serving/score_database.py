@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from features.errors import DataError
 from features.vocabulary import FAULT_TYPES
-from models.warnings import WarningPolicy
+from models.policies.warnings import WarningPolicy
 from pipelines.serving.score_history import HistoryRule, changed, loud
 from pipelines.serving.score_schema import (
     ALERTS,
@@ -28,7 +28,7 @@ from pipelines.serving.score_schema import (
     TICKS,
     writing,
 )
-from pipelines.store import Span
+from pipelines.storage.store import Span
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _BATCH: Final = 20_000

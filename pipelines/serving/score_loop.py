@@ -10,21 +10,21 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from threading import Event
 from typing import Final
 
 from features.catalogue import FaultCatalogue
+from features.clock import Clock, utc_now
 from features.errors import ForewarnError
-from pipelines.file_lock import alone
-from pipelines.flow import registry_of
-from pipelines.publish import discard_later
-from pipelines.serving.champions import Champions
+from pipelines.flow.champions import Champions
+from pipelines.flow.publish import discard_later
+from pipelines.flow.steps import registry_of
 from pipelines.serving.delivery import Delivery, delivery_of, read_book
 from pipelines.serving.scorer import Say, TickReport, due_tick, score_tick
 from pipelines.serving.scorer_status import ScorerStatus
 from pipelines.settings import Settings
 from pipelines.sources.catalogue import load_catalogue
+from pipelines.storage.file_lock import alone
 
 _LOG: Final = logging.getLogger(__name__)
 _LOCK: Final = ".scorer.lock"
@@ -33,10 +33,6 @@ Reporter = Callable[[TickReport], None]
 
 class StoppedError(ForewarnError):
     """The scorer was told to stop; the tick it was at was given up, and nothing of it is seen."""
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass
@@ -60,7 +56,7 @@ class Scorer:
     catalogue: FaultCatalogue
     delivery: Delivery
     say: Say
-    now: Callable[[], datetime] = _utc_now
+    now: Clock = utc_now
     report: Reporter | None = None
     stop: Event = field(default_factory=Event)
     status: ScorerStatus = field(default_factory=ScorerStatus)
@@ -188,7 +184,7 @@ def scorer_of(settings: Settings, *, say: Say, report: Reporter | None = None) -
     )
 
 
-def discard_future(settings: Settings, *, now: Callable[[], datetime] = _utc_now) -> str:
+def discard_future(settings: Settings, *, now: Clock = utc_now) -> str:
     """Takes back published ticks that are later than now; what was done, in words.
 
     Alerts and database follow at the next delivery.

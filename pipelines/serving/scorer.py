@@ -1,7 +1,7 @@
 """One tick of scoring: from stored tables to published scores, for the loop and for Dagster alike.
 
-Features and scores are computed in the rooms below, through `pipelines.flow`; when a tick is due
-and what is told of it are in `score_loop` and `delivery`.
+Features and scores are computed in the rooms below, through `pipelines.flow.steps`; when a tick is
+due and what is told of it are in `score_loop` and `delivery`.
 """
 
 import time
@@ -13,16 +13,17 @@ from typing import Any, Final
 import polars as pl
 
 from features.catalogue import FaultCatalogue
+from features.clock import Clock
 from features.errors import DataError
 from features.tables import CORE_GPU_TELEMETRY, GPU_SCORES, NODE_SCORES
 from models.doubts import cause_of
-from pipelines.flow import TICK, gpu_matrix_of, publish_latest, score_matrix
-from pipelines.publish import published_as_of
-from pipelines.serving.careful_samples import CarefulSamples
-from pipelines.serving.champions import Champions
+from pipelines.flow.careful_samples import CarefulSamples
+from pipelines.flow.champions import Champions
+from pipelines.flow.publish import published_as_of
+from pipelines.flow.steps import TICK, gpu_matrix_of, publish_latest, score_matrix
 from pipelines.serving.stored_tables import tables_for_scores
 from pipelines.settings import Settings
-from pipelines.store import Span, TableStore
+from pipelines.storage.store import Span, TableStore
 
 Say = Callable[[str], None]
 _TIME: Final = "%Y-%m-%d %H:%M UTC"
@@ -109,7 +110,7 @@ def score_tick(
     settings: Settings,
     *,
     as_of: datetime,
-    now: Callable[[], datetime],
+    now: Clock,
     catalogue: FaultCatalogue,
     champions: Champions,
     say: Say,

@@ -12,7 +12,7 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from pipelines.atomic_files import replace_file
+from pipelines.storage.atomic_files import replace_file
 
 FILE: Final = "scorer_status.json"
 

@@ -1,7 +1,7 @@
 """Slow facts as metrics: room on disk, live quality, drift, alerts against their budget.
 
 Scores and the scorer itself are in `open_metrics`; the hook's metrics are in
-`remediation.hook_metrics`. Nothing is judged here: tables that others made are read.
+`remediation.program.metrics`. Nothing is judged here: tables that others made are read.
 """
 
 import shutil
@@ -17,12 +17,13 @@ from polars.exceptions import PolarsError
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from features.clock import Clock
 from features.errors import ForewarnError
 from features.monitoring_tables import DRIFT
 from pipelines.serving.place import score_engine
 from pipelines.serving.score_reader import alerts_within, latest_tick, live_quality
 from pipelines.settings import Settings
-from pipelines.store import TableStore
+from pipelines.storage.store import TableStore
 
 KEPT_S: Final = 60.0
 """How long answers of the database and the store are kept: a scrape every few seconds is usual."""
@@ -47,7 +48,7 @@ class SiteMetrics:
         self,
         settings: Settings,
         *,
-        now: Callable[[], datetime],
+        now: Clock,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings

@@ -19,7 +19,7 @@ from features.tables import (
     CORE_NODE_STATES,
     CORE_TOPOLOGY,
 )
-from pipelines.store import Span, TableStore
+from pipelines.storage.store import Span, TableStore
 
 _EVENTS_REACH: Final = timedelta(days=30)
 """How far before a moment its event features look."""

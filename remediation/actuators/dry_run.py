@@ -5,7 +5,7 @@ Nothing here can reach a scheduler.
 
 from remediation.actuators.protocol import Order, Outcome
 from remediation.actuators.slurm_commands import hold_commands, interrupt_commands, undrain_commands
-from remediation.cluster import ClusterReader, NodeView
+from remediation.cluster.state import ClusterReader, NodeView
 
 
 class DryRunActuator:

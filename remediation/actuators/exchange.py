@@ -6,12 +6,13 @@ What is asked and what an answer means belongs to the actuators; nothing is trie
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from ssl import SSLCertVerificationError
 from typing import Any, Final
 
+from features.clock import Clock, utc_now
 from features.errors import SourceError
 
 _PIECE: Final = 1 << 20
@@ -80,7 +81,7 @@ class Waits:
     """
 
     sleep: Callable[[float], None] = time.sleep
-    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    now: Clock = utc_now
 
     def asked(self, answer: Answer) -> float | None:
         """The seconds that an answer asks to wait; None: it asks for none that can be read."""

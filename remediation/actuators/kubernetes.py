@@ -23,7 +23,7 @@ from remediation.actuators.kubernetes_nodes import (
 )
 from remediation.actuators.kubernetes_writes import Writes
 from remediation.actuators.protocol import Order, Outcome
-from remediation.cluster import NodeView
+from remediation.cluster.state import NodeView
 
 _BY_DEADLINE: Final = "checkpoint_then_drain"
 

@@ -13,7 +13,7 @@ from remediation.actuators.exchange import Waits
 from remediation.actuators.kubernetes_api import Json, KubernetesApi, Limits, Reads
 from remediation.actuators.kubernetes_nodes import NodeReading, node_view
 from remediation.actuators.kubernetes_pods import Pod, job_views, read_pod
-from remediation.cluster import ClusterState, NodeView
+from remediation.cluster.state import ClusterState, NodeView
 
 NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/pods"

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 
 from features.errors import SourceError
 from remediation.actuators.kubernetes_api import MANAGER, Json
-from remediation.cluster import NodeState, NodeView
-from remediation.reasons import Reason, is_ours
+from remediation.cluster.reasons import Reason, is_ours
+from remediation.cluster.state import NodeState, NodeView
 from remediation.site import matches
 
 REASON: Final = "forewarn/reason"

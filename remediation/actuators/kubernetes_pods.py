@@ -12,7 +12,7 @@ from typing import Final, Literal
 from features.errors import SourceError
 from remediation.actuators.kubernetes_api import Json
 from remediation.actuators.kubernetes_nodes import parse_time, whole
-from remediation.cluster import JobView
+from remediation.cluster.state import JobView
 
 NOTICE: Final = "forewarn/drain-notice"
 """Annotation of a pod that is told to write a checkpoint: `deadline node=N id=D`."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from features.errors import SourceError
-from remediation.cluster import FakeCluster, JobView, NodeView
+from remediation.cluster.reasons import Reason, is_ours
+from remediation.cluster.state import FakeCluster, JobView, NodeView
 from remediation.decision import touches_node
-from remediation.reasons import Reason, is_ours
 
 Status = Literal["done", "would_do", "not_done", "ambiguous"]
 

@@ -34,8 +34,8 @@ from remediation.actuators.slurm_jobs import interrupt_jobs, notify_jobs
 from remediation.actuators.slurm_records import SERVICE_WORDS, SlurmNode
 from remediation.actuators.slurm_run import CommandRunner, LocalRunner, Ran
 from remediation.actuators.slurm_state import SlurmCluster, view_of
-from remediation.cluster import NodeView
-from remediation.reasons import is_ours
+from remediation.cluster.reasons import is_ours
+from remediation.cluster.state import NodeView
 
 _PAUSES_S: Final = (0.1, 0.5, 2.0)
 """Between the looks at a node after a change, should one fail."""

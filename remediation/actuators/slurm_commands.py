@@ -9,8 +9,8 @@ from typing import Final
 
 from features.errors import DataError
 from remediation.actuators.protocol import Order
-from remediation.cluster import JobView
-from remediation.reasons import PREFIX
+from remediation.cluster.reasons import PREFIX
+from remediation.cluster.state import JobView
 
 # Node names come from logs. scontrol reads `ALL`, commas and brackets as many nodes, so a name
 # must be one plain word.

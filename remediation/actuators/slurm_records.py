@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from features.errors import DataError, SourceError
 from features.hostlist import expand_hostlist
 from features.scheduler_states import node_state
-from remediation.cluster import JobView, NodeView
+from remediation.cluster.state import JobView, NodeView
 
 _NODE: Final = re.compile(r"NodeName=(\S+) (?:Arch|CoresPerSocket)=")
 _STATE: Final = re.compile(r" State=(\S+)")

@@ -6,9 +6,9 @@ What the answers mean is in `remediation.actuators.slurm_records`; nothing is ch
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Final
 
+from features.clock import Clock, utc_now
 from features.errors import SourceError
 from remediation.actuators.slurm_commands import is_plain_node_name
 from remediation.actuators.slurm_records import (
@@ -22,8 +22,7 @@ from remediation.actuators.slurm_records import (
     parse_places,
 )
 from remediation.actuators.slurm_run import CLOCK, CommandRunner, LocalRunner, ask
-from remediation.cluster import ClusterState, NodeView
-from remediation.journal import Clock
+from remediation.cluster.state import ClusterState, NodeView
 
 _NODES: Final = ("scontrol", "--all", "--oneliner", "show", "node")
 _NAMES: Final = ("sinfo", "--all", "--noheader", "--Node", "--format=%N")
@@ -31,11 +30,6 @@ _TOPOLOGY: Final = ("scontrol", "show", "topology")
 # How scontrol says that there is no topology, or no such node, with exit code 1.
 _FLAT: Final = ("No topology information", "Requested operation is presently disabled")
 _NO_NODE: Final = "not found"
-
-
-def utc_now() -> datetime:
-    """The present."""
-    return datetime.now(UTC)
 
 
 @dataclass(kw_only=True)

@@ -21,7 +21,7 @@ from remediation.actuators.exchange import Answer, NoAnswerError, Patience, Wait
 from remediation.actuators.protocol import Order, Outcome
 from remediation.actuators.webhook_body import ORDER, check_template, fill, values_of
 from remediation.actuators.webhook_signature import SigningKey
-from remediation.cluster import ClusterReader, NodeView
+from remediation.cluster.state import ClusterReader, NodeView
 
 _BUSY: Final = (429, 503)
 # Beside server errors: of one that gave up waiting, or is still at it.
@@ -154,8 +154,8 @@ def idempotency_key(order: Order, verb: str) -> str:
 
     A later attempt is a new order, for the earlier one surely came to nothing.
 
-    >>> from remediation.cluster import NodeView
-    >>> from remediation.reasons import Reason
+    >>> from remediation.cluster.state import NodeView
+    >>> from remediation.cluster.reasons import Reason
     >>> reason = Reason(score=0.9, horizon_h=24, fault_type=None, model_version="1",
     ...                 decision_id="00112233445566ff")
     >>> idempotency_key(Order(action="cordon", expected=NodeView(name="a", state="up"),

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from remediation.actuators.protocol import Order, Outcome
-from remediation.cluster import NodeView
-from remediation.reasons import is_ours
+from remediation.cluster.reasons import is_ours
+from remediation.cluster.state import NodeView
 from simulation.chaos.cluster import ChaosCluster
 
 Kind = Literal["hold", "end_notice", "return"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from remediation.cluster import ClusterState, JobView, NodeView
+from remediation.cluster.state import ClusterState, JobView, NodeView
 
 _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 

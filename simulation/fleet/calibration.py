@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from models.intervals import poisson_interval
+from models.evaluation.intervals import poisson_interval
 from simulation.fleet.generate import Fleet
 from simulation.fleet.hazards import Hazards
 from simulation.fleet.incidents import Incident

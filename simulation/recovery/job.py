@@ -14,7 +14,7 @@ import numpy as np
 
 from models.recovery.ettr import Stretch, cumulative_ettr, sliding_ettr
 from models.recovery.ladder import StopCheck, Trigger, TriggerKind, run_ladder
-from remediation.standby import standby_pool_size
+from remediation.policy.standby import standby_pool_size
 from simulation.recovery.parameters import MACHINE_CAUSES, SHARES, Cause, Foresight, Regime
 
 _DAY_S: Final = 86400.0

@@ -1,7 +1,7 @@
 """Many runs of the recovery simulation: intervals, sensitivity, what foresight adds, when it pays.
 
 One run is in `.job`, parameters are in `.parameters`, words for people in
-`pipelines.recovery_study`.
+`pipelines.studies.recovery`.
 """
 
 from collections import Counter

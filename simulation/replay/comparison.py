@@ -1,6 +1,6 @@
 """Strategies side by side on one record: what each lost, saved and interrupted, and when it pays.
 
-Words and plots are in `pipelines.replay_words` and `pipelines.replay_plots`.
+Words and plots are in `pipelines.studies.replay.words` and `pipelines.studies.replay.plots`.
 """
 
 from collections import Counter
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from models.evaluation import Estimate
+from models.evaluation.row_metrics import Estimate
 from remediation.site import Site
 from simulation.replay.books import JOB_KINDS
 from simulation.replay.engine import Run, replay

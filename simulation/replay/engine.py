@@ -15,15 +15,15 @@ import polars as pl
 
 from features.contracts import UTC_TIME
 from features.vocabulary import ACTIONS
-from models.warnings import raise_alerts
-from remediation.alerts import lookback, new_bursts, warning_policy
-from remediation.caps import share_of
-from remediation.cluster import ClusterState
+from models.policies.warnings import raise_alerts
+from remediation.cluster.state import ClusterState
 from remediation.decision import Decision, touches_node
-from remediation.guards import GuardContext, count_by_partition, judge, manageable_nodes
+from remediation.guards.alerts import lookback, new_bursts, warning_policy
+from remediation.guards.caps import share_of
+from remediation.guards.judge import GuardContext, count_by_partition, judge, manageable_nodes
 from remediation.hook import ALL_GUARDS
-from remediation.ledger_view import RATE_WINDOW, Held, Hold, LedgerView, Observed, SeenTick
-from remediation.policy import NodeScore, adequate_actions, decide, decision_of
+from remediation.ledger.view import RATE_WINDOW, Held, Hold, LedgerView, Observed, SeenTick
+from remediation.policy.choice import NodeScore, adequate_actions, decide, decision_of
 from remediation.site import Site
 from simulation.replay.books import Books
 from simulation.replay.history import BoolArray, History, moment_of

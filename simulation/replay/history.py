@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from remediation.cluster import JobView, NodeView
+from remediation.cluster.state import JobView, NodeView
 
 SECOND: Final = 1_000_000
 MINUTE: Final = 60 * SECOND

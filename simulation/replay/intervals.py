@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from models.evaluation import Bootstrap, Estimate, estimate
+from models.evaluation.row_metrics import Bootstrap, Estimate, estimate
 from simulation.replay.history import FloatArray
 
 RESAMPLES: Final = Bootstrap(resamples=2000, seed=1, group="node-week")

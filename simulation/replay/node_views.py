@@ -1,6 +1,6 @@
 """How each node looks to the hook from when on, in one sweep over its intervals.
 
-`remediation.frame_cluster` answers the same for one moment; a test holds the two against each
+`remediation.cluster.frames` answers the same for one moment; a test holds the two against each
 other.
 """
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from remediation.cluster import NodeState, NodeView
+from remediation.cluster.state import NodeState, NodeView
 from simulation.replay.history import Change, micros
 
 _STRENGTH: Final = {"up": 0, "unknown": 1, "drain": 2, "down": 3}

@@ -10,8 +10,8 @@ import numpy as np
 
 from features.vocabulary import ACTIONS
 from remediation.decision import HARM
-from remediation.guards import CEILING_OF_LEVEL
-from remediation.policy import adequate_actions
+from remediation.guards.judge import CEILING_OF_LEVEL
+from remediation.policy.choice import adequate_actions
 from remediation.site import Site
 from simulation.replay.books import failure_charges, restart_hours
 from simulation.replay.history import HOUR, FloatArray, History, Outage

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from models.evaluation import Estimate
-from remediation.cluster import NodeView
+from models.evaluation.row_metrics import Estimate
+from remediation.cluster.state import NodeView
 from remediation.site import Costs, Site
 from simulation.replay.comparison import figures_of
 from simulation.replay.engine import replay

@@ -1,6 +1,6 @@
 """From core tables to the record of a replay: views of nodes, attempts, outages, scores.
 
-Pure: tables are read in `pipelines.replay_input`; nothing is decided here.
+Pure: tables are read in `pipelines.studies.replay.input`; nothing is decided here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,9 +13,9 @@ import polars as pl
 
 from features.errors import DataError
 from features.tables import CORE_HEALTH_EVENTS, CORE_INVENTORY, CORE_NODE_STATES, CORE_TOPOLOGY
-from remediation.cluster import JobView, NodeState
-from remediation.costs import DEFAULT_NODE_GPUS
-from remediation.evidence import rests_on_applications_alone
+from remediation.cluster.state import JobView, NodeState
+from remediation.policy.costs import DEFAULT_NODE_GPUS
+from remediation.policy.evidence import rests_on_applications_alone
 from remediation.shadow_outcomes import place_incidents
 from simulation.replay.history import (
     Attempt,

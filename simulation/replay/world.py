@@ -10,9 +10,9 @@ from datetime import datetime
 from heapq import heappop, heappush
 from typing import Final
 
-from remediation.capacity import capacity_of
-from remediation.cluster import ClusterState, JobView, NodeView
-from remediation.reasons import PREFIX
+from remediation.cluster.reasons import PREFIX
+from remediation.cluster.state import ClusterState, JobView, NodeView
+from remediation.policy.capacity import capacity_of
 from remediation.site import Site, matches
 from simulation.replay.books import Books, Charge, failure_charges, restart_hours
 from simulation.replay.history import HOUR, History, Outage, moment_of

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features.errors import DataError
-from remediation.cluster import JobView
+from remediation.cluster.state import JobView
 from simulation.scheduling.jobs import Job, Progress
 from simulation.scheduling.loaning import servers_to_give_back
 from simulation.scheduling.policies import Policy

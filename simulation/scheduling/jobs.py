@@ -5,7 +5,7 @@ How jobs are drawn from a trace is in `simulation.scheduling.workload`.
 
 from dataclasses import dataclass, field
 
-from remediation.cluster import JobView
+from remediation.cluster.state import JobView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

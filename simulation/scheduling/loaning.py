@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from remediation.cluster import JobView
-from remediation.reclaim import reclaim
+from remediation.cluster.state import JobView
+from remediation.policy.reclaim import reclaim
 from simulation.scheduling.policies import ReclaimRule
 
 

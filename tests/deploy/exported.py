@@ -17,9 +17,9 @@ from features.monitoring_tables import DRIFT, LIVE_OUTCOMES, LIVE_QUALITY
 from pipelines.serving.open_metrics import metrics_registry, render
 from pipelines.serving.place import score_engine
 from pipelines.serving.score_database import write_outcomes
-from remediation.hook_metrics import hook_registry
-from remediation.program import opened, run_round
-from remediation.program_loop import RoundNote
+from remediation.program.loop import RoundNote
+from remediation.program.metrics import hook_registry
+from remediation.program.round import opened, run_round
 from tests.pipelines.serving.serving_world import GPUS, T0, World
 from tests.remediation.program_world import make_world
 

@@ -17,7 +17,7 @@ from benchmarks.sizing import (
     needs_of,
     needs_table,
 )
-from pipelines.retention_settings import RetentionSettings
+from pipelines.sections.retention import RetentionSettings
 from tests.pipelines.serving.serving_world import World
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "sizing.md").read_text()

@@ -14,9 +14,9 @@ import typer
 import yaml
 
 from pipelines.cli import app
-from pipelines.site_init_files import SETTINGS
-from remediation.inbox_files import DONE, NEW, REFUSED
-from remediation.inbox_site import prepare_inbox
+from pipelines.site_init.files import SETTINGS
+from remediation.inbox.files import DONE, NEW, REFUSED
+from remediation.inbox.site import prepare_inbox
 from tests.deploy.manifests import FOLDER
 from tests.deploy.test_kubernetes import PROGRAMS, commands_of
 

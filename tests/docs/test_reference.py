@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from features.tables import TABLES
-from pipelines.reference_docs import FOLDER, PAGES
-from pipelines.reference_docs_tables import tables_page
+from pipelines.reference_docs.pages import FOLDER, PAGES
+from pipelines.reference_docs.tables import tables_page
 from pipelines.settings import Settings
 
 

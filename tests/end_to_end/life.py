@@ -23,13 +23,13 @@ from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
 from dagster._utils.schedules import schedule_execution_time_iterator
 
 from pipelines.definitions import build_definitions
-from pipelines.remediate import stored_cluster
-from pipelines.resources import Installation
+from pipelines.defs.resources import Installation
+from pipelines.flow.remediate import stored_cluster
 from pipelines.settings import Settings, load_settings
-from remediation.cluster import ClusterReader
+from remediation.cluster.state import ClusterReader
 from remediation.hook_settings import load_hook_settings
-from remediation.program import Round, opened, run_round
-from remediation.program_loop import Ending, run_loop
+from remediation.program.loop import Ending, run_loop
+from remediation.program.round import Round, opened, run_round
 from tests.end_to_end.life_fleet import T0, DropFolder
 
 PARTS: Final = (

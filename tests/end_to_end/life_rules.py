@@ -26,15 +26,15 @@ from pipelines.api.application import build_application
 from pipelines.api.fleet_view import FleetView
 from pipelines.api.sources import open_sources
 from pipelines.board.serve import build_board
-from pipelines.hour_plan import due_hours
-from pipelines.hour_state import stored_starts
-from pipelines.ingest import landing_of
-from pipelines.publish import published_as_of, published_ticks
+from pipelines.flow.publish import published_as_of, published_ticks
+from pipelines.landing.ingest import landing_of
+from pipelines.orchestration.hour_plan import due_hours
+from pipelines.orchestration.hour_state import stored_starts
 from pipelines.serving.place import score_engine
 from pipelines.serving.score_reader import alerts_within, outcomes
-from pipelines.store import Span, TableStore
-from remediation.ledger import Entry
-from remediation.ledger_sqlite import SqliteLedger
+from pipelines.storage.store import Span, TableStore
+from remediation.ledger.entries import Entry
+from remediation.ledger.sqlite import SqliteLedger
 from remediation.score_source import FolderScoreSource
 from tests.end_to_end.life import RUN_KEY, Life
 from tests.end_to_end.life_fleet import DAY, HOUR, T0

@@ -13,8 +13,8 @@ from dagster_shared.utils.warnings import BetaWarning
 from features.tables import CORE_GPU_TELEMETRY, CORE_HEALTH_EVENTS, GPU_MATRIX, TABLE_BY_KEY
 from pipelines.definitions import build_definitions
 from pipelines.defs.raw import WHOLE
-from pipelines.demo import SAMPLES
-from pipelines.store import TableStore
+from pipelines.end_to_end.demo import SAMPLES
+from pipelines.storage.store import TableStore
 
 NOW = datetime(2026, 1, 31, 0, 2, tzinfo=UTC)
 ASSETS = [
@@ -63,7 +63,7 @@ def definitions(folder: Path, data_partition: str) -> dg.Definitions:
     }
     path.write_text(yaml.safe_dump(settings))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", BetaWarning)  # as in pipelines.demo
+        warnings.simplefilter("ignore", BetaWarning)  # as in pipelines.end_to_end.demo
         return build_definitions(path, now=NOW)
 
 

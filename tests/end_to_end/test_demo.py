@@ -11,13 +11,13 @@ import pytest
 from features.errors import DataError
 from features.monitoring_tables import READS
 from features.tables import DECISIONS, GPU_SCORES, LABELS, NODE_SCORES
-from models.registry import CHAMPION
-from models.warnings import raise_alerts
-from pipelines.demo import SAMPLES, VALID_UNTIL, run_demo
-from pipelines.flow import registered_name, registry_of
+from models.policies.warnings import raise_alerts
+from models.registry.model_registry import CHAMPION
+from pipelines.end_to_end.demo import SAMPLES, VALID_UNTIL, run_demo
+from pipelines.flow.steps import registered_name, registry_of
 from pipelines.settings import load_settings
-from pipelines.store import TableStore
-from remediation.ledger_sqlite import SqliteLedger
+from pipelines.storage.store import TableStore
+from remediation.ledger.sqlite import SqliteLedger
 from simulation.fleet.ceiling import Reader, check_for_leak, recall_ceiling
 from simulation.writers.truth_tables import read_truth
 

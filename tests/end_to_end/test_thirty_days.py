@@ -27,16 +27,16 @@ from features.tables import (
     GPU_MATRIX,
     LABELS,
 )
-from models.registry import CHAMPION, RegisteredVersion
-from pipelines.flow import planned_work, registered_name, registry_of, train_candidates
-from pipelines.forget import traces_of
-from pipelines.ingest import ingest
-from pipelines.publish import published_as_of
-from pipelines.schema_versions import stored_versions
+from models.registry.model_registry import CHAMPION, RegisteredVersion
+from pipelines.doctor.schema_versions import stored_versions
+from pipelines.flow.publish import published_as_of
+from pipelines.flow.steps import planned_work, registered_name, registry_of, train_candidates
+from pipelines.landing.ingest import ingest
+from pipelines.retention.forget import traces_of
 from pipelines.sources.catalogue import load_catalogue
-from pipelines.store import Span, TableStore
-from remediation.ledger import LedgerError
-from remediation.ledger_sqlite import SqliteLedger
+from pipelines.storage.store import Span, TableStore
+from remediation.ledger.entries import LedgerError
+from remediation.ledger.sqlite import SqliteLedger
 from remediation.score_source import FolderScoreSource
 from tests.end_to_end.life import Life, new_life
 from tests.end_to_end.life_fleet import DAY, HOUR, T0, make_fleet
@@ -362,7 +362,7 @@ DAYS: Final[Sequence[Callable[[Life], None]]] = (
 @pytest.fixture
 def life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Life]:
     with new_life(tmp_path, make_fleet(tmp_path)) as made:
-        monkeypatch.setattr("pipelines.troubles.send", made.hear)
+        monkeypatch.setattr("pipelines.orchestration.troubles.send", made.hear)
         monkeypatch.setattr("pipelines.serving.delivery.send", made.hear)
         made.watch = Watch()
         yield made

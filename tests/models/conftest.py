@@ -11,11 +11,11 @@ from features.registry import Feature
 from features.tables import CORE_INCIDENTS
 from models.bundle import ModelBundle
 from models.failure_model import FailureModel
-from models.fault_types import train_fault_types
+from models.faults.types import train_fault_types
 from models.node_scores import NodeCombination
 from models.reasons import usual_values
 from models.specs import Task, TrainSpec
-from models.training import train
+from models.training.boosters import train
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

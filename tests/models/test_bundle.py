@@ -9,7 +9,7 @@ import pytest
 
 from features.errors import DataError
 from models.bundle import ModelBundle, bundle_from_documents
-from models.warnings import WarningPolicy
+from models.policies.warnings import WarningPolicy
 
 HOUR = timedelta(hours=1)
 

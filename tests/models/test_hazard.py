@@ -18,7 +18,7 @@ from models.hazard import (
     train_hazard,
 )
 from models.specs import Task, TrainSpec
-from models.training import TooFewIncidentsError, train
+from models.training.boosters import TooFewIncidentsError, train
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -11,7 +11,7 @@ from features.errors import DataError
 from features.tables import GPU_SCORES, NODE_SCORES
 from models.prior import fit_prior
 from models.scoring import ScoreLimits, ServedModel, score_gpus, score_nodes
-from models.training import train
+from models.training.boosters import train
 
 NAMES = ("power_w_mean_24h", "gpu_temp_c_max_24h", "own_incident_count_180d")
 

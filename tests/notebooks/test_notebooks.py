@@ -13,7 +13,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from pipelines.demo import run_demo
+from pipelines.end_to_end.demo import run_demo
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NAMES = ["01_the_flow", "02_bring_your_own_history", "03_reading_a_model", "04_policy_replay"]

@@ -1,6 +1,7 @@
-"""A bucket in memory that keeps the promises of `pipelines.object_store.Bucket`, and can be lost.
+"""A bucket in memory that keeps the promises of a real one, and can be lost.
 
-What is stored and expected is each test's own.
+The promises are those of `pipelines.storage.object_store.Bucket`. What is stored and expected is
+each test's own.
 """
 
 import threading
@@ -10,8 +11,8 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 
-from pipelines.object_paths import ObjectPath
-from pipelines.object_store import Listed, ObjectStoreError
+from pipelines.storage.object_paths import ObjectPath
+from pipelines.storage.object_store import Listed, ObjectStoreError
 
 
 @dataclass(eq=False)

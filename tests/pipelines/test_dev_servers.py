@@ -16,8 +16,8 @@ import requests
 import yaml
 
 from pipelines import dev_servers
-from pipelines.demo import SAMPLES
 from pipelines.dev_servers import BOARD_PORT, DAGSTER_PORT, HOST, MLFLOW_PORT
+from pipelines.end_to_end.demo import SAMPLES
 
 NAMES = ("Board", "MLflow", "Dagster")
 PORTS = (BOARD_PORT, DAGSTER_PORT, MLFLOW_PORT)

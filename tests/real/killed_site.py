@@ -25,7 +25,7 @@ import yaml
 from quick_definitions import SENSOR_SECONDS, WHOLE_RECORD
 from sqlalchemy.exc import SQLAlchemyError
 
-from pipelines.dagster_home import dagster_environment
+from pipelines.orchestration.dagster_home import dagster_environment
 from pipelines.serving.scorer_status import read_status
 from pipelines.settings import ENVIRONMENT_VARIABLE, Settings, load_settings
 
@@ -38,8 +38,8 @@ APPEND_FOR_EVER: Final = """
 import itertools, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from remediation.ledger import NewEntry
-from remediation.ledger_sqlite import SqliteLedger
+from remediation.ledger.entries import NewEntry
+from remediation.ledger.sqlite import SqliteLedger
 with SqliteLedger(Path(sys.argv[1])) as ledger:
     for n in itertools.count():
         ledger.append(NewEntry(key=f"i{n}", kind="intent", recorded_at=datetime.now(UTC),

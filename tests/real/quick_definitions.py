@@ -11,7 +11,7 @@ from typing import Final
 import dagster as dg
 
 from pipelines.definitions import build_definitions
-from pipelines.resources import Installation
+from pipelines.defs.resources import Installation
 from pipelines.settings import settings_path
 
 WHOLE_RECORD: Final = "FOREWARN_TEST_WHOLE_RECORD"

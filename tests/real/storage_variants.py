@@ -13,11 +13,11 @@ import yaml
 from postgres_server import PostgresServer
 from seaweed_server import ACCESS_KEY, SECRET_KEY, SeaweedServer
 
-from pipelines.demo import SAMPLES
+from pipelines.end_to_end.demo import SAMPLES
 from pipelines.settings import Settings, load_settings
-from remediation.ledger import Ledger
-from remediation.ledger_postgres import PostgresLedger
-from remediation.ledger_sqlite import SqliteLedger
+from remediation.ledger.entries import Ledger
+from remediation.ledger.postgres import PostgresLedger
+from remediation.ledger.sqlite import SqliteLedger
 
 START, TRAIN_UNTIL, VALID_UNTIL, END = (f"2026-01-{day}T00:00:00Z" for day in ("06", 21, 26, 31))
 

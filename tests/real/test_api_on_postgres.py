@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remediation.ledger_postgres import PostgresLedger
+from remediation.ledger.postgres import PostgresLedger
 from tests.pipelines.api.api_world import ApiWorld, Client
 
 sys.path.insert(0, str(Path(__file__).parent))

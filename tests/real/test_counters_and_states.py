@@ -11,9 +11,9 @@ from features.core_tables import CoreTables
 from features.grid import watched_grid
 from features.history_outages import classify_outages, outage_incidents
 from features.matrix import build_gpu_matrix
-from models.benchmark_protocol import BenchmarkProtocol
-from pipelines.benchmark import read_benchmark
-from pipelines.benchmark_settings import protocol_path
+from models.benchmark.protocol import BenchmarkProtocol
+from pipelines.studies.benchmark.run import read_benchmark
+from pipelines.studies.benchmark.settings import protocol_path
 
 DATA = Path(__file__).parents[2] / "../shared/data"
 AS_OF = {

@@ -16,12 +16,6 @@ import dask
 import pytest
 import yaml
 from distributed import Client, Security
-
-from features.errors import SettingsError
-from pipelines import scale_out, scale_slurm, scale_work
-from pipelines.doctor_servers import probe_slurm_workers
-from pipelines.scale_settings import SlurmWorkers
-from pipelines.settings import Settings
 from tests.pipelines.test_scale_out import (
     LIMITS,
     NODES,
@@ -36,6 +30,13 @@ from tests.pipelines.test_scale_out import (
     left_over,
     served_by,
 )
+
+from features.errors import SettingsError
+from pipelines import scale_slurm
+from pipelines.doctor.servers import probe_slurm_workers
+from pipelines.flow import scale_out, scale_work
+from pipelines.sections.scale_out import SlurmWorkers
+from pipelines.settings import Settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -9,23 +9,23 @@ from typing import Any
 import pytest
 
 from features.errors import ForewarnError
-from pipelines import doctor_hook
-from pipelines.doctor_servers import (
+from pipelines.doctor import hook as doctor_hook
+from pipelines.doctor.schema_versions import stored_versions
+from pipelines.doctor.servers import (
     probe_alertmanager,
     probe_bucket,
     probe_score_database,
     server_probes,
 )
-from pipelines.doctor_sources import probe_prometheus
-from pipelines.schema_versions import stored_versions
+from pipelines.doctor.sources import probe_prometheus
+from pipelines.sections.serving import AlertmanagerSettings
 from pipelines.serving.place import score_engine
 from pipelines.serving.score_schema import writing
-from pipelines.serving_settings import AlertmanagerSettings
 from pipelines.settings import settings_from
 from pipelines.sources.site.listing import SiteInputs
 from pipelines.sources.site.server_inputs import PrometheusInput
 from remediation.hook_settings import HookSettings
-from remediation.ledger_postgres import PostgresLedger, connect
+from remediation.ledger.postgres import PostgresLedger, connect
 from tests.real import alertmanager_server, postgres_server, prometheus_server, seaweed_server
 from tests.real.alertmanager_server import AlertmanagerServer, Receiver
 from tests.real.postgres_server import PostgresServer

@@ -29,15 +29,15 @@ from features.tables import (
     GPU_SCORES,
     NODE_SCORES,
 )
-from pipelines.backfill import run_backfill
-from pipelines.hour_state import has_records, hour_state
-from pipelines.run_marks import state_of
+from pipelines.end_to_end.backfill import run_backfill
+from pipelines.orchestration.hour_state import has_records, hour_state
+from pipelines.orchestration.run_marks import state_of
 from pipelines.serving.place import score_engine
 from pipelines.serving.published import latest_published
 from pipelines.serving.score_reader import ticks
 from pipelines.settings import ENVIRONMENT_VARIABLE, Settings
-from pipelines.store import TableStore
-from remediation.ledger_sqlite import SqliteLedger
+from pipelines.storage.store import TableStore
+from remediation.ledger.sqlite import SqliteLedger
 from tests.pipelines.serving.serving_world import T0
 from tests.pipelines.serving.serving_world import World as ScoredWorld
 

@@ -16,7 +16,7 @@ from remediation.actuators.kubernetes_api import Limits, OfficialApi
 from remediation.actuators.kubernetes_cluster import KubernetesCluster
 from remediation.actuators.kubernetes_drain import DrainRules
 from remediation.actuators.protocol import Order, Outcome
-from remediation.reasons import Reason
+from remediation.cluster.reasons import Reason
 from tests.real.kubernetes_resources import Selector
 from tests.real.kubernetes_server import Call, Fault, KubernetesServer
 

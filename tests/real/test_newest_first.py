@@ -8,13 +8,13 @@ import dagster as dg
 import pytest
 
 from features.tables import GPU_MATRIX
-from pipelines.backfill import run_backfill
 from pipelines.definitions import build_definitions
 from pipelines.defs.hourly import CORE_KEYS, SCORE_KEYS, partition_tags, selected
 from pipelines.defs.schedules import RECORD_KEYS
-from pipelines.hour_plan import Failed, Launch, next_launch, rule_of
-from pipelines.hour_state import hour_state
-from pipelines.store import Span, TableStore
+from pipelines.end_to_end.backfill import run_backfill
+from pipelines.orchestration.hour_plan import Failed, Launch, next_launch, rule_of
+from pipelines.orchestration.hour_state import hour_state
+from pipelines.storage.store import Span, TableStore
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.errors import DataError, SettingsError
-from remediation import ledger_postgres
-from remediation.lease import Instant, Leadership, LeaseError
-from remediation.lease_postgres import PostgresLease
-from remediation.ledger import LedgerError, MemoryLedger, NewEntry, export_json_lines
-from remediation.ledger_head import HeadedLedger, HeadFile, verify_export, write_export
-from remediation.ledger_postgres import PostgresLedger, name_of
-from remediation.ledger_sqlite import SqliteLedger
+from remediation.lease.leadership import Instant, Leadership, LeaseError
+from remediation.lease.postgres import PostgresLease
+from remediation.ledger import postgres as ledger_postgres
+from remediation.ledger.entries import LedgerError, MemoryLedger, NewEntry, export_json_lines
+from remediation.ledger.head import HeadedLedger, HeadFile, verify_export, write_export
+from remediation.ledger.postgres import PostgresLedger, name_of
+from remediation.ledger.sqlite import SqliteLedger
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from remediation.program import REFUSED, opened, run_round
-from remediation.program_parts import open_leadership
+from remediation.program.parts import open_leadership
+from remediation.program.round import REFUSED, opened, run_round
 from tests.remediation.program_world import make_world
 
 sys.path.insert(0, str(Path(__file__).parent))

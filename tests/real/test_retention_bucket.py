@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 
 from features.tables import CORE_GPU_TELEMETRY, CORE_HEALTH_EVENTS
-from pipelines.retention import retain
-from pipelines.retention_tables import TablesArea
+from pipelines.retention.chores import retain
+from pipelines.retention.tables import TablesArea
 from pipelines.settings import Settings
-from pipelines.store import Span, TableStore
+from pipelines.storage.store import Span, TableStore
 from tests.real import seaweed_server
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]

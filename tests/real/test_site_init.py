@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from features.errors import SettingsError, SourceError
-from pipelines.doctor_hook import slurm_rights
-from pipelines.doctor_sources import probe_slurm
-from pipelines.site_init import Asked, init_site
-from pipelines.site_init_files import HOOK, INPUTS, SETTINGS
-from pipelines.site_init_prometheus import look_at_prometheus
-from pipelines.site_init_slurm import look_at_slurm
+from pipelines.doctor.hook import slurm_rights
+from pipelines.doctor.sources import probe_slurm
+from pipelines.site_init.files import HOOK, INPUTS, SETTINGS
+from pipelines.site_init.prometheus import look_at_prometheus
+from pipelines.site_init.site import Asked, init_site
+from pipelines.site_init.slurm import look_at_slurm
 from pipelines.sources.http.client import HttpClient
 from pipelines.sources.http.settings import HttpSettings
 from pipelines.sources.site.server_inputs import SlurmInput

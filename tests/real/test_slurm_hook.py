@@ -18,11 +18,11 @@ from remediation.actuators.protocol import Order, Outcome
 from remediation.actuators.slurm import SlurmActuator
 from remediation.actuators.slurm_run import LocalRunner, Ran
 from remediation.actuators.slurm_state import SlurmCluster
-from remediation.cluster import ClusterState
+from remediation.cluster.reasons import Reason, parse_reason
+from remediation.cluster.state import ClusterState
+from remediation.holds.progress import progress_of
 from remediation.hook import HookRun, run_once
-from remediation.ledger_sqlite import SqliteLedger
-from remediation.progress import progress_of
-from remediation.reasons import Reason, parse_reason
+from remediation.ledger.sqlite import SqliteLedger
 from remediation.score_source import FakeScoreSource, PublishedScores
 from remediation.site import Burst, Caps, LevelRule, Site
 from remediation.site import Warning as Alerting

@@ -31,17 +31,17 @@ from features.tables import (
     LABELS,
     NODE_SCORES,
 )
-from models.registry import CANDIDATE, RegistryError
-from pipelines.backfill import run_backfill
-from pipelines.dagster_home import dagster_yaml
-from pipelines.flow import registered_name, registry_of
-from pipelines.object_store import ObjectStoreError
-from pipelines.publish import LATEST
-from pipelines.remediate import stored_cluster
+from models.registry.model_registry import CANDIDATE, RegistryError
+from pipelines.end_to_end.backfill import run_backfill
+from pipelines.flow.publish import LATEST
+from pipelines.flow.remediate import stored_cluster
+from pipelines.flow.steps import registered_name, registry_of
+from pipelines.orchestration.dagster_home import dagster_yaml
 from pipelines.serving.place import score_engine
 from pipelines.serving.score_loop import scorer_of
 from pipelines.settings import Settings
-from pipelines.store import Span, TableStore
+from pipelines.storage.object_store import ObjectStoreError
+from pipelines.storage.store import Span, TableStore
 from remediation.actuators.dry_run import DryRunActuator
 from remediation.hook import run_once
 from remediation.score_source import FolderScoreSource

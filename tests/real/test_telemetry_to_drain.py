@@ -12,13 +12,13 @@ import polars as pl
 import pytest
 
 from features.tables import GPU_SCORES, NODE_SCORES
-from pipelines.demo import SAMPLES, VALID_UNTIL, run_demo
-from pipelines.flow import node_policy
+from pipelines.end_to_end.demo import SAMPLES, VALID_UNTIL, run_demo
+from pipelines.flow.steps import node_policy
 from pipelines.settings import Settings, load_settings
-from pipelines.store import TableStore
+from pipelines.storage.store import TableStore
+from remediation.cluster.reasons import parse_reason
 from remediation.hook import run_once
-from remediation.ledger_sqlite import SqliteLedger
-from remediation.reasons import parse_reason
+from remediation.ledger.sqlite import SqliteLedger
 from remediation.score_source import FakeScoreSource, PublishedScores
 from remediation.site import LevelRule, Site
 from remediation.site import Warning as Alerting

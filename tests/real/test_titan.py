@@ -12,11 +12,11 @@ import pytest
 from features.core_tables import CoreTables
 from features.grid import watched_grid
 from features.matrix import build_gpu_matrix
-from models.benchmark_protocol import BenchmarkProtocol
-from models.benchmark_result import WindowResult
-from pipelines.benchmark import read_benchmark, run_benchmark
-from pipelines.benchmark_settings import MAPPINGS, protocol_path
+from models.benchmark.protocol import BenchmarkProtocol
+from models.benchmark.result import WindowResult
 from pipelines.sources.history.files import read_history
+from pipelines.studies.benchmark.run import read_benchmark, run_benchmark
+from pipelines.studies.benchmark.settings import MAPPINGS, protocol_path
 
 DATA = Path(__file__).parents[2] / "../shared/data/titan"
 RECORD = DATA / "gpu_lifetimes_until_2018.csv"

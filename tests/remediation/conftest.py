@@ -10,9 +10,9 @@ import pytest
 from features.tables import GPU_SCORES, NODE_SCORES
 from remediation import site as settings
 from remediation.actuators.protocol import Actuator, FakeActuator
-from remediation.cluster import ClusterState, FakeCluster, JobView, NodeView
+from remediation.cluster.state import ClusterState, FakeCluster, JobView, NodeView
 from remediation.hook import HookRun, run_once
-from remediation.ledger import Ledger, MemoryLedger
+from remediation.ledger.entries import Ledger, MemoryLedger
 from remediation.score_source import FakeScoreSource, PublishedScores
 from remediation.site import Burst, Caps, LevelRule, Site
 

@@ -13,7 +13,7 @@ from remediation.actuators.kubernetes_api import Limits
 from remediation.actuators.kubernetes_cluster import KubernetesCluster
 from remediation.actuators.kubernetes_drain import DrainRules
 from remediation.actuators.protocol import Order
-from remediation.reasons import Reason
+from remediation.cluster.reasons import Reason
 from tests.real.kubernetes_resources import Object, Selector
 from tests.real.kubernetes_store import ApiError, Store
 

@@ -6,7 +6,7 @@ What an order may be is in `machine_oracle`.
 from datetime import timedelta
 
 from remediation.hook import HookRun
-from remediation.ledger import Entry
+from remediation.ledger.entries import Entry
 from tests.remediation.machine_oracle import Oracle, held_in, is_status
 from tests.remediation.machine_world import START, RunNote
 

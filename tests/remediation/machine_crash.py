@@ -15,10 +15,10 @@ from remediation.actuators.slurm import SlurmActuator
 from remediation.actuators.slurm_state import SlurmCluster
 from remediation.actuators.webhook import WebhookActuator
 from remediation.actuators.webhook_signature import SigningKey, verify
-from remediation.cluster import ClusterState, FakeCluster, NodeView
+from remediation.cluster.reasons import is_ours
+from remediation.cluster.state import ClusterState, FakeCluster, NodeView
 from remediation.hook import HookRun, run_once
-from remediation.ledger import MemoryLedger
-from remediation.reasons import is_ours
+from remediation.ledger.entries import MemoryLedger
 from remediation.score_source import FakeScoreSource
 from remediation.site import Caps, Site
 from tests.remediation.conftest import START, TICK, open_site, published

@@ -11,9 +11,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from remediation.cluster import JobView, NodeView
+from remediation.cluster.state import JobView, NodeView
 from remediation.hook import HookRun
-from remediation.journal import acknowledge
+from remediation.ledger.journal import acknowledge
 from remediation.site import Burst, LevelRule, Site
 from simulation.chaos.actuator import Fault, Kind
 from tests.remediation.machine_books import Watcher

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from remediation import hook, policy, tending
+from remediation import hook
 from remediation.actuators.protocol import Outcome
-from remediation.guards import passes
+from remediation.guards.judge import passes
+from remediation.holds import tending
 from remediation.hook import ALL_GUARDS
-from remediation.journal import Journal
+from remediation.ledger.journal import Journal
+from remediation.policy import choice as policy
 from tests.remediation.machine_walk import LENGTH, Walk, Weaken, steps_of, walk
 
 Patch = Callable[[Any, str, Any], None]

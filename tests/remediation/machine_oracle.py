@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil, inf
 
-from remediation.cluster import ClusterState, NodeView
-from remediation.ledger import Entry
+from remediation.cluster.state import ClusterState, NodeView
+from remediation.ledger.entries import Entry
 from simulation.chaos.actuator import ChaosActuator, Effect
 from tests.remediation.machine_world import DENIED, TICK, WATCHED, Machine, RunNote, Tick
 

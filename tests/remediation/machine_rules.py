@@ -11,8 +11,8 @@ from datetime import timedelta
 from typing import Any
 
 from remediation.actuators.dry_run import DryRunActuator
-from remediation.cluster import NodeView
-from remediation.journal import acknowledge
+from remediation.cluster.state import NodeView
+from remediation.ledger.journal import acknowledge
 from simulation.chaos.actuator import FAULTS
 from tests.remediation.machine_oracle import held_in
 from tests.remediation.machine_world import TICK, Machine, Planned, job

@@ -16,9 +16,9 @@ import polars as pl
 from features.errors import SourceError
 from features.tables import GPU_SCORES, NODE_SCORES
 from remediation import site as settings
-from remediation.cluster import ClusterState, JobView, NodeView
+from remediation.cluster.state import ClusterState, JobView, NodeView
 from remediation.hook import ALL_GUARDS, HookRun, run_once
-from remediation.ledger import Entry, MemoryLedger
+from remediation.ledger.entries import Entry, MemoryLedger
 from remediation.score_source import PublishedScores
 from remediation.site import Burst, Caps, Drains, LevelRule, Site
 from simulation.chaos.actuator import ChaosActuator, Effect, Fault, Kind

@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from features.tables import GPU_SCORES, NODE_SCORES
-from models.warnings import WarningPolicy
-from pipelines.publish import publish_scores
+from models.policies.warnings import WarningPolicy
+from pipelines.flow.publish import publish_scores
 from remediation.actuators import slurm_run
 from remediation.hook_settings import HookSettings, load_hook_settings
-from remediation.inbox import Request, RequestKey
-from remediation.inbox_files import submit
-from remediation.inbox_site import prepare_inbox
+from remediation.inbox.files import submit
+from remediation.inbox.site import prepare_inbox
+from remediation.signed_requests import Request, RequestKey
 from tests.remediation.slurm_world import FakeNode, FakeSlurm
 
 POLICY = WarningPolicy(threshold=0.4, n=1, k=1, tick=timedelta(minutes=15), cooldown=timedelta(0))

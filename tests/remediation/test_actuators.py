@@ -4,8 +4,8 @@ from features.errors import DataError
 from remediation.actuators.dry_run import DryRunActuator
 from remediation.actuators.protocol import FakeActuator, Order, carry_out
 from remediation.actuators.slurm_commands import hold_commands, undrain_commands
-from remediation.cluster import ClusterState, FakeCluster, JobView
-from remediation.reasons import Reason
+from remediation.cluster.reasons import Reason
+from remediation.cluster.state import ClusterState, FakeCluster, JobView
 
 REASON = Reason(score=0.9, horizon_h=24, fault_type=None, model_version="17", decision_id="0" * 16)
 

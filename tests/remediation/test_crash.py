@@ -7,7 +7,7 @@ import pytest
 
 from remediation.actuators.dry_run import DryRunActuator
 from remediation.actuators.protocol import FakeActuator
-from remediation.ledger_sqlite import SqliteLedger
+from remediation.ledger.sqlite import SqliteLedger
 
 SCORES = {"a": 0.95, "b": 0.9, "c": 0.1}
 

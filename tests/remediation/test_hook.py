@@ -10,10 +10,10 @@ from features.errors import DataError, SourceError
 from features.tables import DECISIONS
 from remediation.actuators.dry_run import DryRunActuator
 from remediation.actuators.protocol import FakeActuator, Outcome
-from remediation.cluster import JobView
-from remediation.journal import acknowledge
-from remediation.ledger import LedgerError
-from remediation.reasons import parse_reason
+from remediation.cluster.reasons import parse_reason
+from remediation.cluster.state import JobView
+from remediation.ledger.entries import LedgerError
+from remediation.ledger.journal import acknowledge
 from remediation.score_source import FakeScoreSource
 from remediation.site import Burst, Caps, Drains, LevelRule, Site
 from remediation.site import Warning as Alerting
@@ -498,7 +498,7 @@ def test_an_outcome_that_came_to_nothing_does_not_count_as_held(kit):
 
 def test_the_hook_loads_no_model_library_and_no_orchestrator():
     code = (
-        "import sys, remediation.hook, remediation.plan, remediation.ledger_sqlite;"
+        "import sys, remediation.hook, remediation.plan, remediation.ledger.sqlite;"
         "print(sorted({'mlflow', 'lightgbm', 'dagster', 'pandas', 'sklearn'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,7 +8,7 @@ import yaml
 
 from features.errors import SettingsError
 from remediation.hook_settings import load_hook_settings
-from remediation.program_kill_switch import find_kill_switch
+from remediation.program.kill_switch import find_kill_switch
 
 LEAST: dict[str, Any] = {
     "state": "state",

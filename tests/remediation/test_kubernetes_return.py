@@ -2,7 +2,7 @@
 
 import pytest
 
-from remediation.cluster import NodeView
+from remediation.cluster.state import NodeView
 from tests.remediation.kubernetes_fake import Bench
 
 

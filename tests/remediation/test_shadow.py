@@ -14,10 +14,10 @@ from features.tables import (
     CORE_NODE_STATES,
 )
 from remediation.actuators.dry_run import DryRunActuator
-from remediation.caps import CAPS
-from remediation.cluster import ClusterState, NodeView
+from remediation.cluster.state import ClusterState, NodeView
 from remediation.decision import Decision, Judged, Verdict
-from remediation.ledger import MemoryLedger, NewEntry
+from remediation.guards.caps import CAPS
+from remediation.ledger.entries import MemoryLedger, NewEntry
 from remediation.shadow import WouldBe, is_known_up, read_wishes, replay
 from remediation.shadow_outcomes import match
 from remediation.site import Caps, LevelRule, Site

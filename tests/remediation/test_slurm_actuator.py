@@ -11,7 +11,7 @@ from remediation.actuators.protocol import Actuator, Order, Outcome
 from remediation.actuators.slurm import SlurmActuator
 from remediation.actuators.slurm_run import Ran
 from remediation.actuators.slurm_state import SlurmCluster
-from remediation.reasons import Reason, parse_reason
+from remediation.cluster.reasons import Reason, parse_reason
 
 sys.path.insert(0, str(Path(__file__).parent))
 

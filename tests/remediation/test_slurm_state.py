@@ -20,7 +20,7 @@ from remediation.actuators.slurm_records import (
     parse_places,
 )
 from remediation.actuators.slurm_state import SlurmCluster
-from remediation.cluster import NodeView
+from remediation.cluster.state import NodeView
 
 sys.path.insert(0, str(Path(__file__).parent))
 

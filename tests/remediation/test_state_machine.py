@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from remediation.actuators.protocol import FakeActuator
-from remediation.cluster import JobView
-from remediation.journal import acknowledge
+from remediation.cluster.state import JobView
+from remediation.ledger.journal import acknowledge
 from remediation.site import Caps
 from tests.remediation.machine_crash import (
     DryRun,

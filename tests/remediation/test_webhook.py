@@ -19,7 +19,7 @@ from remediation.actuators.webhook_signature import (
     key_from,
     verify,
 )
-from remediation.cluster import ClusterState, FakeCluster, JobView, NodeView
+from remediation.cluster.state import ClusterState, FakeCluster, JobView, NodeView
 from tests.remediation.kubernetes_fake import START, reason
 
 KEY = SigningKey(b"k" * 32)

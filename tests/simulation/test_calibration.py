@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from scipy.stats import binom, kstest
 
-from models.intervals import poisson_interval
+from models.evaluation.intervals import poisson_interval
 from simulation.fleet.calibration import (
     calibrate,
     capture_curve,

@@ -6,9 +6,9 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
-from models.event_metrics import caught_pairs
-from models.policy_tuning import PolicyGrid
-from models.warnings import WarningPolicy
+from models.evaluation.event_metrics import caught_pairs
+from models.policies.tuning import PolicyGrid
+from models.policies.warnings import WarningPolicy
 from simulation.guarantees import Kept, Size, check_budget, check_hardest, check_precision
 from simulation.score_fleets import TASK, TICK, ScoreProcess, draw_fleet
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from http.cookiejar import DefaultCookiePolicy
 from typing import Final, Generic, TypeVar
@@ -20,6 +20,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
+from features.clock import Clock, utc_now
 from pipelines.sources.http.auth import safe_url
 from pipelines.sources.http.errors import AnswerError, HttpError
 from pipelines.sources.http.reply import HttpReply, deadline
@@ -75,7 +76,7 @@ class HttpClient:
         *,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Clock = utc_now,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.settings = settings

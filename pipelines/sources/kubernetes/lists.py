@@ -6,13 +6,14 @@ What the objects mean is in `kubernetes.reader`.
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import orjson
 
+from features.clock import Clock, utc_now
 from pipelines.sources.http.errors import AnswerError, HttpError
 from pipelines.sources.kubernetes.client import ApiAnswer, KubernetesApi
 from pipelines.sources.kubernetes.objects import Json, cut, mapping, text
@@ -65,7 +66,7 @@ class Waits:
 
     sleep: Callable[[float], None] = time.sleep
     jitter: Callable[[], float] = random.random
-    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    now: Clock = utc_now
 
 
 def list_pages(

@@ -54,7 +54,7 @@ from pipelines.sources.telemetry.dcgm_text import stream_dcgm_text
 from pipelines.sources.telemetry.nvidia_gpu_exporter import stream_nvidia_gpu_exporter
 from pipelines.sources.telemetry.nvidia_smi_csv import stream_nvidia_smi_csv
 from pipelines.sources.telemetry.nvidia_smi_xml import stream_nvidia_smi_xml
-from pipelines.store import Span
+from pipelines.storage.store import Span
 
 _NAMES: Final = ("user", "job_name", "actor")
 """Columns with names of people and of what they work on."""

@@ -1,7 +1,7 @@
 """What decides what a reading of an input gives, beside the bytes: options, and the file's name.
 
 How an input is read is in `pipelines.sources.site.readers`; that the same reading is not landed
-twice is seen to in `pipelines.ingest_run`.
+twice is seen to in `pipelines.landing.ingest_run`.
 """
 
 import hashlib

@@ -28,7 +28,7 @@ from pipelines.sources.site.server_inputs import (
 from pipelines.sources.slurm.commands import LocalCommands, PatientRunner
 from pipelines.sources.slurm.pull import SlurmAsk, pull_slurm
 from pipelines.sources.telemetry.scrape import ScrapeSettings, pull_scrape
-from pipelines.store import Span
+from pipelines.storage.store import Span
 
 _LATELY: Final = timedelta(hours=1)
 _HISTORY: Final = frozenset({"accounting", "events"})

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import requests
 import urllib3
 
+from features.clock import Clock
 from features.errors import SettingsError
 from pipelines.sources.result import SourceResult
 from pipelines.sources.telemetry.dcgm_fields import ExporterName, exporter_name
@@ -87,7 +88,7 @@ def pull_scrape(
     urls: Sequence[str],
     *,
     ingested_at: datetime,
-    now: Callable[[], datetime],
+    now: Clock,
     nodes: Mapping[str, str] | None = None,
     settings: ScrapeSettings | None = None,
     pause: Callable[[float], None] = time.sleep,
@@ -151,7 +152,7 @@ def _ask(
     url: str,
     how: ScrapeSettings,
     *,
-    now: Callable[[], datetime],
+    now: Clock,
     pause: Callable[[float], None],
 ) -> _Answer:
     """Asks one target, again where another try may help."""
@@ -165,9 +166,7 @@ def _ask(
     return answer
 
 
-def _ask_once(
-    url: str, how: ScrapeSettings, *, now: Callable[[], datetime]
-) -> tuple[_Answer, bool]:
+def _ask_once(url: str, how: ScrapeSettings, *, now: Clock) -> tuple[_Answer, bool]:
     """One try: the answer, and whether it settles the matter."""
     ts = now()
     try:

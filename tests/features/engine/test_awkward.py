@@ -24,11 +24,11 @@ from features.tables import CORE_GPU_TELEMETRY, CORE_INVENTORY
 from features.telemetry_features import _plan, telemetry_plan
 from features.telemetry_metrics import METRICS
 from features.telemetry_spec import TelemetrySpec
-from pipelines import flow
-from pipelines.feature_memory import FeatureMemory
+from pipelines.flow import steps as flow
+from pipelines.flow.feature_memory import FeatureMemory
 from pipelines.settings import Settings
 from pipelines.sources.catalogue import load_catalogue
-from pipelines.store import Span, TableStore
+from pipelines.storage.store import Span, TableStore
 from tests.features.engine.oracle import Sample, expected
 
 T0 = datetime(2026, 1, 5, 22, tzinfo=UTC)  # two hours before a day ends and is compacted

@@ -15,7 +15,7 @@ from features.errors import DataError
 from models.ensembles.networks import LogisticSpec
 from models.ensembles.preparation import fit_preparation, training_sample
 from models.ensembles.stored import CalibratedMember, member_from_dict
-from models.training import TooFewIncidentsError
+from models.training.boosters import TooFewIncidentsError
 from tests.models.ensembles.made_up import BOOSTED, LOGISTIC, MLP, NAMES, TASK
 
 SPECS = (BOOSTED, LOGISTIC, MLP)

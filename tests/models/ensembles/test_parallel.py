@@ -19,7 +19,7 @@ from models.ensembles.top_k import (
     share_of_moment,
     top_k,
 )
-from models.warnings import WarningPolicy, raise_alerts
+from models.policies.warnings import WarningPolicy, raise_alerts
 from tests.models.ensembles.made_up import BOOSTED, DAY, LOGISTIC, MLP, NAMES, START, TASK
 
 

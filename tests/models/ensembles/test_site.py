@@ -8,7 +8,7 @@ import pytest
 from models.ensembles.site import choice_on_card, chosen_length
 from models.ensembles.sliding import EVERYTHING
 from models.specs import SiteChoice, TrainSpec
-from models.splits import Origin
+from models.training.splits import Origin
 from tests.models.ensembles.made_up import DAY, NAMES, START, TASK
 
 

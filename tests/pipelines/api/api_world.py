@@ -17,12 +17,12 @@ from pipelines.api.access import Access, open_access
 from pipelines.api.application import build_application
 from pipelines.api.fleet_view import FleetView
 from pipelines.api.sources import Sources, open_sources
-from pipelines.publish import publish_scores
+from pipelines.flow.publish import publish_scores
 from pipelines.settings import Settings
-from pipelines.store import TableStore
-from remediation.inbox_site import prepare_inbox
-from remediation.ledger import NewEntry
-from remediation.ledger_sqlite import SqliteLedger
+from pipelines.storage.store import TableStore
+from remediation.inbox.site import prepare_inbox
+from remediation.ledger.entries import NewEntry
+from remediation.ledger.sqlite import SqliteLedger
 
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -15,8 +15,8 @@ from pipelines.api.site_health import SiteHealth
 from pipelines.serving.published import latest_published
 from pipelines.serving.score_database import write_alerts, write_tick
 from pipelines.serving.score_schema import ALERTS
-from remediation.inbox import decode
-from remediation.ledger import NewEntry
+from remediation.ledger.entries import NewEntry
+from remediation.signed_requests import decode
 from tests.pipelines.api.api_world import (
     HOUR,
     OPERATOR,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pipelines.api.ledger_reader import LedgerReader
-from remediation.ledger import NewEntry
-from remediation.ledger_sqlite import SqliteLedger
+from remediation.ledger.entries import NewEntry
+from remediation.ledger.sqlite import SqliteLedger
 from tests.pipelines.serving.serving_world import settings_of
 
 NOBODY = 65534

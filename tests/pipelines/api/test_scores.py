@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.publish import LATEST, publish_scores
+from pipelines.flow.publish import LATEST, publish_scores
 from tests.pipelines.api.api_world import HOUR, T0, ApiWorld, score_rows
 
 

@@ -13,8 +13,8 @@ from features.errors import SettingsError
 from pipelines.api.access import Caller, open_access
 from pipelines.api.rate_limit import RateLimit
 from pipelines.api.serve import run
-from remediation.inbox import Present, RequestKey, decode, encode
-from remediation.inbox_files import read_inbox
+from remediation.inbox.files import read_inbox
+from remediation.signed_requests import Present, RequestKey, decode, encode
 from tests.pipelines.api.api_world import (
     KEY,
     OPERATOR,

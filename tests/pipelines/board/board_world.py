@@ -11,14 +11,14 @@ import polars as pl
 from fastapi import FastAPI
 
 from features.contracts import TableContract
-from models.warnings import WarningPolicy
+from models.policies.warnings import WarningPolicy
 from pipelines.api.access import open_access
 from pipelines.api.fleet_view import FleetView
 from pipelines.api.sources import open_sources
 from pipelines.board.serve import build_board
-from pipelines.publish import publish_scores
-from pipelines.store import Span, TableStore
-from remediation.ledger import NewEntry
+from pipelines.flow.publish import publish_scores
+from pipelines.storage.store import Span, TableStore
+from remediation.ledger.entries import NewEntry
 from tests.pipelines.api.api_world import (
     HOUR,
     OPERATOR,

@@ -8,8 +8,8 @@ import pytest
 
 from pipelines.api.access import Caller
 from pipelines.board.session import MOST_OF_ONE, Sessions
-from remediation.inbox import decode
-from remediation.ledger import NewEntry
+from remediation.ledger.entries import NewEntry
+from remediation.signed_requests import decode
 from tests.pipelines.api.api_world import OPERATOR, READ, T0
 from tests.pipelines.board.board_world import BoardWorld, Browser, site_with_inbox
 

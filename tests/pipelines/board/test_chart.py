@@ -23,7 +23,7 @@ from pipelines.board.history import at_every_tick
 from pipelines.board.stored import Told
 from pipelines.board.time_axis import Axis, Bar, Line, Panel, Row, draw
 from pipelines.board.zone import UTC_ZONE, zone_named
-from pipelines.store import Span
+from pipelines.storage.store import Span
 
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -11,8 +11,8 @@ from pipelines.board.health import signals
 from pipelines.board.hook_view import HookView
 from pipelines.serving.score_database import Tick
 from pipelines.serving.scorer_status import ScorerStatus
-from remediation.ledger import NewEntry
-from remediation.requested import Requested
+from remediation.inbox.requested import Requested
+from remediation.ledger.entries import NewEntry
 from tests.pipelines.board.board_world import BoardWorld
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)

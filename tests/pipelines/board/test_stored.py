@@ -8,7 +8,7 @@ import pytest
 
 from features.tables import CORE_GPU_TELEMETRY, CORE_JOBS, CORE_NODE_STATES
 from pipelines.board.stored import states_now, telemetry_of, told_of_gpu, told_of_node
-from pipelines.store import Span, TableStore
+from pipelines.storage.store import Span, TableStore
 
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -23,7 +23,7 @@ from features.tables import (
 )
 from pipelines.definitions import build_definitions
 from pipelines.settings import Settings, load_settings
-from pipelines.store import Span, TableStore
+from pipelines.storage.store import Span, TableStore
 
 HOUR = timedelta(hours=1)
 T0 = datetime(2026, 3, 1, tzinfo=UTC)

@@ -6,11 +6,11 @@ from pathlib import Path
 import dagster as dg
 
 from features.raw_tables import RAW_KERNEL_LOG
-from pipelines import run_marks
 from pipelines.defs.hourly import CHAIN, CHAIN_TAG, SPAN_TAG
-from pipelines.ingest import landing_of
-from pipelines.landing_journal import Reading
-from pipelines.run_marks import mark, state_of
+from pipelines.landing.ingest import landing_of
+from pipelines.landing.journal import Reading
+from pipelines.orchestration import run_marks
+from pipelines.orchestration.run_marks import mark, state_of
 from pipelines.sources.result import SourceResult, as_table
 from tests.pipelines.defs.site_world import HOUR, T0, World, world
 

@@ -12,10 +12,10 @@ from features.errors import DataError
 from features.tables import CORE_HEALTH_EVENTS
 from pipelines.defs.dagster_history import DagsterArea, dagster_areas
 from pipelines.defs.housekeeping import housekeeping_assets
+from pipelines.defs.resources import Installation
 from pipelines.defs.table_look import look_of
-from pipelines.resources import Installation
 from pipelines.settings import load_settings
-from pipelines.store import Span, TableStore
+from pipelines.storage.store import Span, TableStore
 
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
 NOW = T0 + timedelta(days=10)

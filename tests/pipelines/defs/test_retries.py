@@ -7,8 +7,8 @@ import pytest
 
 from features.errors import SettingsError
 from pipelines.defs.retries import own_mistakes_are_final
-from pipelines.landing import Landing
-from pipelines.landing_schema import LandingError
+from pipelines.landing.landed import Landing
+from pipelines.landing.schema import LandingError
 
 
 def test_another_ingest_is_waited_for_and_a_mistake_is_not(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from pipelines.definitions import build_definitions
 from pipelines.defs.schedules import days_due, is_outdated
-from pipelines.hour_plan import Failed
-from pipelines.store import Span
+from pipelines.orchestration.hour_plan import Failed
+from pipelines.storage.store import Span
 from tests.pipelines.defs.site_world import HOUR, T0, world
 
 DAY = timedelta(days=1)

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.defs import sensors
 from pipelines.defs.hourly import CHAIN, CHAIN_TAG, SPAN_TAG
-from pipelines.troubles import SEEN, book_from_text
+from pipelines.orchestration.troubles import SEEN, book_from_text
 from tests.pipelines.defs.site_world import HOUR, T0, world
 
 MINUTE = timedelta(minutes=1)

@@ -18,4 +18,4 @@ def few_features(_settings: Settings, catalogue: FaultCatalogue) -> MatrixSpec:
 
 @pytest.fixture(autouse=True)
 def _few_features(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.flow.matrix_spec", few_features)
+    monkeypatch.setattr("pipelines.flow.steps.matrix_spec", few_features)

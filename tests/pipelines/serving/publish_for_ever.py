@@ -4,7 +4,7 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
-from pipelines.publish import publish_scores
+from pipelines.flow.publish import publish_scores
 from pipelines.serving.published import latest_published
 from pipelines.serving.score_database import write_tick
 from pipelines.serving.score_schema import open_engine

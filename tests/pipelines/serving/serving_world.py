@@ -15,19 +15,19 @@ from features.matrix import MatrixSpec, matrix_features
 from features.tables import CORE_GPU_TELEMETRY, CORE_INVENTORY, CORE_TOPOLOGY
 from features.telemetry_spec import TelemetrySpec
 from models.bundle import ModelBundle
-from models.fault_types import FaultTypeModel
+from models.faults.types import FaultTypeModel
 from models.node_scores import NodeCombination
+from models.policies.warnings import WarningPolicy
 from models.reasons import usual_values
-from models.registry import RegisteredVersion
+from models.registry.model_registry import RegisteredVersion
 from models.specs import Task, TrainSpec
-from models.training import train
-from models.warnings import WarningPolicy
-from pipelines.serving.champions import Champions
+from models.training.boosters import train
+from pipelines.flow.champions import Champions
 from pipelines.serving.delivery import delivery_of
 from pipelines.serving.score_loop import Scorer
 from pipelines.settings import Settings
 from pipelines.sources.catalogue import load_catalogue
-from pipelines.store import Span, TableStore
+from pipelines.storage.store import Span, TableStore
 
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.errors import SettingsError, SourceError
-from models.warnings import WarningPolicy, raise_alerts
+from models.policies.warnings import WarningPolicy, raise_alerts
 from pipelines.serving import alertmanager
 from pipelines.serving.alert_book import Alert, AlertBook, Event, advance, alerts_frame
 from pipelines.serving.alertmanager import COVERAGE_ALERT, payload

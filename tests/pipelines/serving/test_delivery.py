@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from features.errors import SourceError
-from models.warnings import WarningPolicy
-from pipelines import publish
-from pipelines.atomic_files import replace_file
-from pipelines.file_lock import held
-from pipelines.publish import discard_later, publish_scores, published_ticks
+from models.policies.warnings import WarningPolicy
+from pipelines.flow import publish
+from pipelines.flow.publish import discard_later, publish_scores, published_ticks
 from pipelines.serving import delivery, node_marks
 from pipelines.serving.delivery import delivery_of, read_book
 from pipelines.serving.place import score_engine
 from pipelines.serving.score_reader import alerts, latest_scores, ticks
+from pipelines.storage.atomic_files import replace_file
+from pipelines.storage.file_lock import held
 from tests.pipelines.serving.score_rows import HOUR, T0, rows_of
 from tests.pipelines.serving.serving_world import MINUTE, settings_of
 

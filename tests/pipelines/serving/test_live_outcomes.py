@@ -20,7 +20,7 @@ from features.tables import (
 from pipelines.serving import score_reader
 from pipelines.serving.live_outcomes import judge_live, weeks_to_judge
 from pipelines.serving.outcome_words import words_of
-from pipelines.store import Span
+from pipelines.storage.store import Span
 from tests.pipelines.serving.conftest import few_features
 from tests.pipelines.serving.serving_world import CATALOGUE, HOUR, MINUTE, T0, World
 
@@ -30,7 +30,7 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three ticks: n2 is hot in the first, n0 in the second."""
     folder = tmp_path_factory.mktemp("scored")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipelines.flow.matrix_spec", few_features)
+        patch.setattr("pipelines.flow.steps.matrix_spec", few_features)
         world = World(folder)
         for hour, hot in enumerate((["GPU-5"], ["GPU-1"], [])):
             world.tick(hour, hot=hot)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from features.errors import SourceError
-from pipelines.publish import forget_ticks, publish_scores, published_ticks
+from pipelines.flow.publish import forget_ticks, publish_scores, published_ticks
 from pipelines.serving.published import latest_published, read_tick
 from remediation.score_source import FolderScoreSource
 from tests.pipelines.serving.score_rows import HOUR, T0, rows_of

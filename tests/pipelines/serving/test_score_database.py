@@ -23,7 +23,7 @@ from pipelines.serving.score_database import write_outcomes, write_tick
 from pipelines.serving.score_history import HistoryRule, changed, loud
 from pipelines.serving.score_reader import PageError
 from pipelines.serving.score_schema import ScoreDatabaseError, open_engine, reading, writing
-from pipelines.store import Span
+from pipelines.storage.store import Span
 from tests.pipelines.serving.score_rows import HOUR, RULE, T0, rows_of, tick_of
 
 

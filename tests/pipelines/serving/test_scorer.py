@@ -13,11 +13,10 @@ import pytest
 from features.errors import DataError, SettingsError, SourceError
 from models.bundle import ModelBundle
 from models.doubts import CAUSES
-from models.registry import RegisteredVersion
-from pipelines.feature_set import matrix_spec
-from pipelines.file_lock import held
-from pipelines.publish import published_as_of
-from pipelines.secret_source import SecretSource, read_secret
+from models.registry.model_registry import RegisteredVersion
+from pipelines.flow.feature_set import matrix_spec
+from pipelines.flow.publish import published_as_of
+from pipelines.sections.secret_source import SecretSource, read_secret
 from pipelines.serving import score_loop, score_reader
 from pipelines.serving.delivery import read_book
 from pipelines.serving.place import score_engine
@@ -26,6 +25,7 @@ from pipelines.serving.score_loop import StoppedError
 from pipelines.serving.scorer import due_tick
 from pipelines.serving.scorer_status import read_status
 from pipelines.settings import settings_from
+from pipelines.storage.file_lock import held
 from tests.pipelines.serving.serving_world import (
     GPUS,
     HOUR,
@@ -51,7 +51,7 @@ def published(world: World) -> pl.DataFrame:
 def test_a_tick_is_published_with_everything_that_is_promised(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.flow.matrix_spec", matrix_spec)  # all features of a site
+    monkeypatch.setattr("pipelines.flow.steps.matrix_spec", matrix_spec)  # all features of a site
     made = world.tick(0, hot=["GPU-5"])
     assert (made.as_of, made.is_published, made.n_gpus, made.n_nodes) == (T0 + HOUR, True, 8, 4)
     scores = published(world).sort("score", descending=True)
@@ -242,7 +242,7 @@ def test_without_a_champion_the_prior_scores_and_says_so(world: World) -> None:
 def test_a_model_for_another_contract_makes_its_horizon_unknown(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.serving.champions.contract_version", lambda _: "another")
+    monkeypatch.setattr("pipelines.flow.champions.contract_version", lambda _: "another")
     made = world.tick(0)
     assert made.unknown == {"failed_model": 8}
     assert made.model_versions == {24: "gpu-failure-24h/1"}

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from features.tables import GPU_SCORES
 from remediation.actuators.protocol import FakeActuator
-from remediation.cluster import FakeCluster
-from remediation.frame_cluster import FrameClusterReader
+from remediation.cluster.frames import FrameClusterReader
+from remediation.cluster.state import FakeCluster
 from remediation.hook import run_once
-from remediation.ledger import MemoryLedger
+from remediation.ledger.entries import MemoryLedger
 from remediation.score_source import FakeScoreSource, PublishedScores
 from remediation.site import Burst, Caps, LevelRule, Site
 from remediation.site import Warning as WarningSettings

@@ -6,9 +6,9 @@ import polars as pl
 import pytest
 
 from features.errors import SettingsError
-from pipelines.benchmark_settings import MAPPINGS
 from pipelines.sources.history.files import read_history
 from pipelines.sources.history.mapping import load_mapping, parse_mapping
+from pipelines.studies.benchmark.settings import MAPPINGS
 
 CSV = "file: {format: csv}\n"
 INVENTORY = "tables: {core/inventory: {columns: {gpu_uuid: serial, node: host}%s}}\n"

@@ -1,0 +1,195 @@
+"""Chooses the threshold of one warning policy: by alert budget, or with a guarantee of precision.
+
+Persistence and cooldown are chosen in `models.policies.tuning`; what an alert is decides
+`models.policies.warnings`.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from scipy.special import betainc
+from scipy.stats import binom
+
+from models.policies.rows import Episodes, PolicyRows
+from models.policies.warnings import WarningPolicy
+
+
+@dataclass(frozen=True)
+class ThresholdChoice:
+    """A threshold with the reason it was chosen, or the reason there is none.
+
+    Attributes:
+        threshold: Score from which on a row is above; None when no threshold qualifies.
+        explanation: The choice in words.
+        n_tried: Thresholds tried.
+        policy: The whole policy; None when no threshold qualifies.
+    """
+
+    threshold: float | None
+    explanation: str
+    n_tried: int
+    policy: WarningPolicy | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The choice as plain values, for JSON."""
+        return {
+            "threshold": self.threshold,
+            "explanation": self.explanation,
+            "n_tried": self.n_tried,
+            "policy": self.policy.to_dict() if self.policy is not None else None,
+        }
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What a policy at the lowest threshold within a budget spends and catches.
+
+    Attributes:
+        policy: The policy; None when even the strictest threshold spends more.
+        n_alerts: Its alerts; those of the strictest where there is none.
+        caught: Codes of the incidents it catches, rising.
+        n_tried: Thresholds tried.
+    """
+
+    policy: WarningPolicy | None
+    n_alerts: int
+    caught: tuple[int, ...]
+    n_tried: int
+
+
+NOTHING_SPENT = Spending(None, 0, (), 0)
+"""Before any threshold is tried."""
+
+
+@dataclass(frozen=True)
+class SequenceEnd:
+    """The end of a sequence of tests.
+
+    Attributes:
+        policy: The last policy that passed; None when the first did not.
+        episodes: Its episodes; those of the first where none passed.
+        n_tried: Policies tested.
+    """
+
+    policy: WarningPolicy | None
+    episodes: Episodes
+    n_tried: int
+
+
+def spend_budget(rows: PolicyRows, policy: WarningPolicy, *, allowed: float) -> Spending:
+    """The lowest threshold at which neither it nor any stricter one raises more than allowed.
+
+    Args:
+        rows: Validation rows.
+        policy: Persistence and cooldown; its threshold is ignored.
+        allowed: Number of alerts.
+
+    Returns:
+        What it spends and catches.
+    """
+    spent, beyond = _walk(rows, policy, rows.thresholds, allowed=allowed)
+    if spent.policy is None or beyond is None:
+        return spent
+    # Growing ranks are coarse there: up to a fifth of the budget would be left unused.
+    finer = rows.thresholds_between(spent.policy.threshold, beyond)
+    return _walk(rows, policy, finer, allowed=allowed, spent=spent)[0]
+
+
+def _walk(
+    rows: PolicyRows,
+    policy: WarningPolicy,
+    thresholds: Sequence[float],
+    *,
+    allowed: float,
+    spent: Spending = NOTHING_SPENT,
+) -> tuple[Spending, float | None]:
+    """The last threshold within the budget, and the first beyond it."""
+    for threshold in thresholds:
+        one = replace(policy, threshold=threshold)
+        alerts = rows.alerts(one)
+        tried = spent.n_tried + 1
+        if alerts.size > allowed:
+            n_alerts = spent.n_alerts if spent.policy is not None else alerts.size
+            return replace(spent, n_alerts=n_alerts, n_tried=tried), threshold
+        spent = Spending(one, alerts.size, tuple(rows.caught_by(alerts).tolist()), tried)
+    return spent, None
+
+
+def try_in_order(
+    rows: PolicyRows, policies: Sequence[WarningPolicy], *, precision: float, confidence: float
+) -> SequenceEnd:
+    """Tests "its precision is lower" for one policy after the other until one cannot be rejected.
+
+    Fixed-sequence testing (Learn then Test, Angelopoulos et al. 2021): whichever policy is
+    taken, the chance that it has a lower precision is at most `1 - confidence`, as long as the
+    order was fixed without these rows.
+
+    Args:
+        rows: Rows that had no part in the order.
+        policies: In the order of the tests.
+        precision: Wanted precision.
+        confidence: 1 - the chance of being wrong.
+
+    Returns:
+        The last that passed.
+    """
+    best, seen, tried = None, Episodes(0, 0, 0.0), 0
+    for policy in policies:
+        tried += 1
+        found = rows.outcome(policy)
+        if chance_if_lower(found, precision=precision) > 1.0 - confidence:
+            seen = seen if best is not None else found
+            break
+        best, seen = policy, found
+    return SequenceEnd(best, seen, tried)
+
+
+def chance_if_lower(found: Episodes, *, precision: float) -> float:
+    """The chance of as many true episodes were the precision just `precision`.
+
+    The upper tail of the binomial distribution, exact where every episode is independent; of
+    fewer effective ones as Korn and Graubard (1998) do it, by the beta function.
+
+    Args:
+        found: Episodes.
+        precision: (0, 1).
+
+    Returns:
+        A p-value.
+
+    >>> round(chance_if_lower(Episodes(19, 0, 19.0), precision=0.85), 3)
+    0.046
+    """
+    true = found.precision * found.n_effective
+    if true <= 0.0:
+        return 1.0
+    return float(betainc(true, found.n_effective - true + 1.0, precision))
+
+
+def missing_episodes(found: Episodes, *, precision: float, confidence: float) -> str:
+    """What episodes of a test part lack to show a precision, in words.
+
+    Args:
+        found: Episodes of the test part.
+        precision: Wanted precision.
+        confidence: 1 - the chance of being wrong.
+
+    Returns:
+        A sentence.
+
+    >>> missing_episodes(Episodes(8, 1, 9.0), precision=0.85, confidence=0.95)
+    'At least 19 of 19 independent episodes must be true; 8 of 9 were.'
+    """
+    alone = math.ceil(math.log1p(-confidence) / math.log(precision))
+    worth = f", worth {found.n_effective:.0f} independent ones" * (
+        found.size - found.n_effective >= 0.5
+    )
+    n = max(alone, math.floor(found.n_effective))
+    # The smallest number whose upper tail is as improbable.
+    needed = int(binom.isf(1.0 - confidence, n, precision)) + 1
+    return (
+        f"At least {needed} of {n} independent episodes must be true; {found.n_true} of "
+        f"{found.size} were{worth}."
+    )

@@ -1,0 +1,90 @@
+"""`forewarn simulate study`: learn on synthetic fleets and be judged on others, beside the ceiling.
+
+The steps are in `pipelines.studies.fleet.study`, the words in `pipelines.studies.fleet.words`.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+
+def study(  # noqa: PLR0913, PLR0917 - options of a command, each by its name
+    regime: Annotated[str, typer.Option(help="Regime of the fleets learned from.")] = "h100",
+    train_seed: Annotated[
+        list[int] | None, typer.Option(help="Fleet to learn from; may be repeated. Default: 1.")
+    ] = None,
+    valid_seed: Annotated[
+        list[int] | None, typer.Option(help="Fleet to tune on; may be repeated. Default: 11, 12.")
+    ] = None,
+    test_seed: Annotated[
+        list[int] | None, typer.Option(help="Fleet to judge; may be repeated. Default: 21, 22.")
+    ] = None,
+    test_regime: Annotated[
+        list[str] | None,
+        typer.Option(help="Regime to judge; may be repeated. Default: that learned from."),
+    ] = None,
+    nodes: Annotated[int, typer.Option(min=4, max=25_000, help="Nodes of each fleet.")] = 512,
+    days: Annotated[int, typer.Option(min=9, max=3660, help="Days of each fleet.")] = 60,
+    density: Annotated[
+        float,
+        typer.Option(
+            min=0.01,
+            max=100,
+            help="Factor on the failure rates of fleets to learn from; quiet hours weigh as much.",
+        ),
+    ] = 12.0,
+    hazards: Annotated[
+        float, typer.Option(min=0.01, max=100, help="Factor on the failure rates of the others.")
+    ] = 1.0,
+    horizon_h: Annotated[
+        list[int] | None, typer.Option(help="Horizon; may be repeated. Default: 24, 1, 168.")
+    ] = None,
+    budget: Annotated[
+        float, typer.Option(min=0.01, help="Alerts per 1,000 nodes per day, at most.")
+    ] = 10.0,
+    precision: Annotated[
+        float, typer.Option(min=0.01, max=0.99, help="Precision of the strict policy.")
+    ] = 0.85,
+    feature_set: Annotated[Literal["standard", "full"], typer.Option(help="Features.")] = (
+        "standard"
+    ),
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder that keeps the features of fleets for the next run.", metavar="DIR"
+        ),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write everything here.", metavar="FILE")
+    ] = None,
+) -> None:
+    """Judge the product's own learning on fleets whose failures are known. Takes hours of CPU."""
+    from pipelines.storage.atomic_files import replace_file
+    from pipelines.studies.fleet.plan import StudyPlan
+    from pipelines.studies.fleet.study import run_study
+    from pipelines.studies.fleet.words import study_in_words
+    from pipelines.studies.given_files import check_places
+
+    check_places(json_file)
+    seeds = tuple(test_seed or (21, 22))
+    plan = StudyPlan(
+        regime=regime,
+        train_seeds=tuple(train_seed or (1,)),
+        valid_seeds=tuple(valid_seed or (11, 12)),
+        test=tuple((name, seeds) for name in test_regime or (regime,)),
+        nodes=nodes,
+        days=days,
+        density=density,
+        hazards=hazards,
+        horizons_h=tuple(horizon_h or (24, 1, 168)),
+        budget=budget,
+        precision=precision,
+        feature_set=feature_set,
+    )
+    judged = run_study(plan, say=lambda line: typer.echo(line, err=True), cache=cache)
+    typer.echo(study_in_words(plan, judged))
+    if json_file is not None:
+        document = {"plan": plan.to_dict(), "results": [one.to_dict() for one in judged]}
+        replace_file(json_file, json.dumps(document, indent=1).encode())

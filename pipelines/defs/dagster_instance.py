@@ -1,0 +1,86 @@
+"""Opens Dagster's instance of a home folder, and makes its databases before others need them.
+
+What `dagster.yaml` says is in `pipelines.orchestration.dagster_home`.
+
+Dagster makes its databases when an instance is first opened, and two processes that do so at the
+same time leave a SQLite file with two revisions, which no process can open again. So ours take
+turns, and Dagster's own processes are started once the databases are there.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import dagster as dg
+from sqlalchemy.exc import SQLAlchemyError
+
+from features.errors import SourceError
+from pipelines.orchestration.dagster_home import dagster_environment, dagster_yaml
+from pipelines.settings import Settings
+from pipelines.storage.atomic_files import replace_file
+from pipelines.storage.file_lock import in_turn
+
+_LOCK: Final = ".opening.lock"
+
+
+@contextmanager
+def opened(home: Path) -> Iterator[dg.DagsterInstance]:
+    """The instance of a home folder, opened while no other process of ours opens it.
+
+    Args:
+        home: Dagster's home folder, with its `dagster.yaml`.
+
+    Raises:
+        dagster.DagsterError: Its settings cannot be read.
+        sqlalchemy.exc.SQLAlchemyError: A database cannot be opened.
+    """
+    with in_turn(home / _LOCK):
+        instance = dg.DagsterInstance.from_config(str(home))
+    with instance:
+        yield instance
+
+
+def prepare_home(settings: Settings, home: Path) -> None:
+    """Writes `dagster.yaml` and makes the databases: run before Dagster's own processes start.
+
+    Args:
+        settings: The installation.
+        home: Dagster's home folder; made where absent.
+
+    Raises:
+        SettingsError: The database's password cannot be read.
+        SourceError: A database cannot be made or opened.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    replace_file(home / "dagster.yaml", dagster_yaml(settings).encode())
+    os.environ.update(dagster_environment(settings))  # the file names the password's variable
+    try:
+        with opened(home):
+            pass
+    except instance_errors() as error:
+        said = str(error).strip().splitlines()[0][:200]
+        raise SourceError(f"Dagster's databases for {home} cannot be opened: {said}") from error
+
+
+def home_of_environment() -> Path:
+    """The folder that `DAGSTER_HOME` names.
+
+    Raises:
+        SourceError: It names none that is there.
+    """
+    home = Path(os.environ.get("DAGSTER_HOME", ""))
+    if not home.is_absolute() or not home.is_dir():
+        raise SourceError(f"DAGSTER_HOME must name a folder that is there, got {str(home)!r}")
+    return home
+
+
+def instance_errors() -> tuple[type[Exception], ...]:
+    """What is raised where an instance cannot be read, its database not answering among it."""
+    known: tuple[type[Exception], ...] = (dg.DagsterError, SQLAlchemyError)
+    try:
+        from dagster_postgres.utils import DagsterPostgresException
+    except ImportError:
+        return known
+    return (*known, DagsterPostgresException)
