@@ -32,9 +32,8 @@ from tests.pipelines.test_scale_out import (
 )
 
 from features.errors import SettingsError
-from pipelines import scale_slurm
 from pipelines.doctor.servers import probe_slurm_workers
-from pipelines.flow import scale_out, scale_work
+from pipelines.flow import scale_out, scale_slurm, scale_work
 from pipelines.sections.scale_out import SlurmWorkers
 from pipelines.settings import Settings
 
