@@ -16,7 +16,7 @@ import dask
 import pytest
 import yaml
 from distributed import Client, Security
-from tests.pipelines.test_scale_out import (
+from tests.pipelines.flow.test_scale_out import (
     LIMITS,
     NODES,
     SPAN,
