@@ -20,6 +20,7 @@ import sqlalchemy as sa
 
 from features.errors import SourceError
 from pipelines.api.access import open_access, parse_address
+from pipelines.bucket_owner import OwnedBucket
 from pipelines.doctor_http import HttpLook
 from pipelines.doctor_probe import Finding, NamedProbe, Probe, State, beside, joined
 from pipelines.object_paths import bucket_path
@@ -64,6 +65,9 @@ def server_probes(settings: Settings, *, sends_test: bool) -> Iterator[Probe]:
     ):
         if url is not None:
             yield NamedProbe(f"bucket of {what}", partial(probe_bucket, settings, url))
+    tables = settings.store_root
+    if not isinstance(tables, Path) and isinstance(tables.bucket, OwnedBucket):
+        yield NamedProbe("owner of tables", partial(probe_owner, tables.bucket))
     if (home := _dagster_home(settings)) is not None:
         yield NamedProbe("dagster", lambda: probe_dagster(home))
 
@@ -210,6 +214,21 @@ def probe_bucket(settings: Settings, url: str) -> Finding:
         do = "Use a store that reads what was written: tables are replaced in place."
         return Finding("FAIL", f"{url}: what was put is not what is read", do)
     return Finding("ok", f"{url}: an object can be put, read, listed and removed")
+
+
+def probe_owner(tables: OwnedBucket) -> Finding:
+    """Whether this installation is the one that writes the tables.
+
+    Args:
+        tables: The bucket and prefix.
+
+    Raises:
+        BucketOwnerError: It is not; the text says which is, and how to take over.
+    """
+    if tables.owner() is None:
+        return Finding("ok", "nobody has written there yet: the first that writes owns it")
+    tables.check()
+    return Finding("ok", f"{tables.url}/{tables.prefix} is written by this installation")
 
 
 def probe_dagster(home: Path) -> Finding:

@@ -25,6 +25,7 @@ from pydantic_core import ErrorDetails
 from features.errors import SettingsError
 from pipelines.api_settings import ApiSettings
 from pipelines.board_settings import BoardSettings
+from pipelines.bucket_owner import owned
 from pipelines.environment_values import EnvironmentValue, given_by, laid_over
 from pipelines.object_paths import Place, bucket_path
 from pipelines.retention_settings import RetentionSettings
@@ -219,7 +220,8 @@ class Settings(Section):
         """Folder of the Parquet tables, on this machine or in a bucket."""
         if url := self.storage.tables:
             local = self.data_root / "buckets"
-            return bucket_path(url, how=self.storage.object_store, local=local)
+            place = bucket_path(url, how=self.storage.object_store, local=local)
+            return owned(place, identity=self.data_root / "installation")
         return self.data_root / "tables"
 
     @property
