@@ -18,6 +18,7 @@ import dagster as dg
 from dagster_shared.utils.warnings import BetaWarning
 
 from features.errors import DataError
+from pipelines.dagster_home import dagster_environment
 from pipelines.defs.hourly import partition_tags
 from pipelines.settings import Settings, load_settings
 from pipelines.split_cuts import split_of
@@ -98,7 +99,7 @@ def run_backfill(
     tested_from = split.valid_until if split else None
     from pipelines.definitions import build_definitions
 
-    with warnings.catch_warnings(), instance or _instance() as noted_by:
+    with warnings.catch_warnings(), instance or _instance(settings) as noted_by:
         warnings.simplefilter("ignore", BetaWarning)  # backfill policies are "beta" in Dagster
         logging.getLogger("dagster").setLevel(logging.CRITICAL)
         definitions = build_definitions(settings_file, now=now)
@@ -183,6 +184,8 @@ def _why(result: dg.ExecuteInProcessResult) -> str:
     return "a run failed without a cause"
 
 
-def _instance() -> dg.DagsterInstance:
-    has_home = bool(os.environ.get("DAGSTER_HOME"))
-    return dg.DagsterInstance.get() if has_home else dg.DagsterInstance.ephemeral()
+def _instance(settings: Settings) -> dg.DagsterInstance:
+    if not os.environ.get("DAGSTER_HOME"):
+        return dg.DagsterInstance.ephemeral()
+    os.environ.update(dagster_environment(settings))  # its file names the password's variable
+    return dg.DagsterInstance.get()

@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from features.errors import SourceError
 from pipelines.api.access import open_access, parse_address
 from pipelines.bucket_owner import OwnedBucket
+from pipelines.dagster_home import dagster_environment
 from pipelines.doctor_http import HttpLook
 from pipelines.doctor_probe import Finding, NamedProbe, Probe, State, beside, joined
 from pipelines.object_paths import bucket_path
@@ -69,7 +70,7 @@ def server_probes(settings: Settings, *, sends_test: bool) -> Iterator[Probe]:
     if not isinstance(tables, Path) and isinstance(tables.bucket, OwnedBucket):
         yield NamedProbe("owner of tables", partial(probe_owner, tables.bucket))
     if (home := _dagster_home(settings)) is not None:
-        yield NamedProbe("dagster", lambda: probe_dagster(home))
+        yield NamedProbe("dagster", lambda: probe_dagster(settings, home))
 
 
 def probe_score_database(settings: Settings) -> Finding:
@@ -231,17 +232,20 @@ def probe_owner(tables: OwnedBucket) -> Finding:
     return Finding("ok", f"{tables.url}/{tables.prefix} is written by this installation")
 
 
-def probe_dagster(home: Path) -> Finding:
+def probe_dagster(settings: Settings, home: Path) -> Finding:
     """Whether Dagster's daemons are alive.
 
     Args:
+        settings: The installation, which says where the database's password is found.
         home: Its home folder.
 
     Raises:
+        SettingsError: The password cannot be read.
         SourceError: Its instance cannot be read.
     """
     from pipelines.defs.daemon_state import last_heartbeats
 
+    os.environ.update(dagster_environment(settings))  # its file names the password's variable
     found = last_heartbeats(home) if _is_used(home) else {}
     start = "Start `dagster-daemon run`, or `forewarn dev`: nothing runs by schedule without it."
     if not found:
