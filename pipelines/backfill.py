@@ -19,7 +19,7 @@ from dagster_shared.utils.warnings import BetaWarning
 
 from features.errors import DataError
 from pipelines.dagster_home import dagster_environment
-from pipelines.defs.hourly import partition_tags
+from pipelines.defs.hourly import OUR_RUN, partition_tags
 from pipelines.settings import Settings, load_settings
 from pipelines.split_cuts import split_of
 from pipelines.store import Span
@@ -162,7 +162,7 @@ def _run(
         instance=instance,
         resources=definitions.resources,
         run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-        tags=tags,
+        tags=OUR_RUN | tags,
         raise_on_error=False,
     )
     if not result.success:
