@@ -226,8 +226,16 @@ def probe_owner(tables: OwnedBucket) -> Finding:
     Raises:
         BucketOwnerError: It is not; the text says which is, and how to take over.
     """
-    if tables.owner() is None:
+    owner = tables.owner()
+    if owner is None:
         return Finding("ok", "nobody has written there yet: the first that writes owns it")
+    if not tables.identity.exists():  # a look must not make it
+        return Finding(
+            "FAIL",
+            f"{tables.url}/{tables.prefix} is written by {owner.words()}, and never was from here",
+            "Name another prefix as storage.tables; or, if the other will never write again: "
+            f"forewarn take-over --from {owner.host}",
+        )
     tables.check()
     return Finding("ok", f"{tables.url}/{tables.prefix} is written by this installation")
 

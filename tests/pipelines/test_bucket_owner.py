@@ -126,6 +126,10 @@ def test_doctor_names_the_owner_and_owns_nothing_itself(tmp_path) -> None:
     assert bucket.objects == {}
     first.put("lab/tables/a", b"1")
     assert probe_owner(first).state == "ok"
+    found = probe_owner(second)
+    assert (found.state, "take-over --from" in found.do) == ("FAIL", True)
+    assert not second.identity.exists()
+    second.us()
     with pytest.raises(BucketOwnerError, match="take-over --from"):
         probe_owner(second)
 
