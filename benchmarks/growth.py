@@ -51,6 +51,7 @@ from features.tables import (
 )
 from models.policies.warnings import WarningPolicy
 from pipelines.defs.dagster_history import DagsterArea
+from pipelines.defs.hourly import OUR_RUN
 from pipelines.flow.publish import publish_scores
 from pipelines.landing.ingest import landing_of
 from pipelines.landing.journal import Reading
@@ -146,11 +147,10 @@ class Site:
             {"entity_kind": "gpu", "entity_id": gpu, "as_of": now, "horizon_h": 24, "label": 0}
             for gpu in GPUS
         ]
-        catalogue = [row | {"catalogue_version": "1", "label_version": "1"} for row in labels]
-        known = set(LABELS.schema)
-        frame = rows_of(LABELS, [{k: v for k, v in row.items() if k in known} for row in catalogue])
-        self.store.write(LABELS, frame, span=Span(now - DAY, now))
-        self.instance.create_run_for_job(run, status=dg.DagsterRunStatus.SUCCESS)
+        rows = [row | {"catalogue_version": "1", "label_version": "1"} for row in labels]
+        known = [{k: v for k, v in row.items() if k in LABELS.schema} for row in rows]
+        self.store.write(LABELS, rows_of(LABELS, known), span=Span(now - DAY, now))
+        self.instance.create_run_for_job(run, status=dg.DagsterRunStatus.SUCCESS, tags=OUR_RUN)
         began = time.perf_counter()
         kept = self.settings.retention.dagster_days
         areas: list[Area] = [

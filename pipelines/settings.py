@@ -17,7 +17,6 @@ from pydantic import (
     Field,
     Tag,
     ValidationError,
-    field_validator,
     model_validator,
 )
 from pydantic_core import ErrorDetails
@@ -29,11 +28,13 @@ from pipelines.sections.environment_values import EnvironmentValue, given_by, la
 from pipelines.sections.retention import RetentionSettings
 from pipelines.sections.scale_out import ScaleOutSettings
 from pipelines.sections.schedule import ScheduleSettings
-from pipelines.sections.section import Section
+from pipelines.sections.section import GivenPath, Section
 from pipelines.sections.serving import ScoreDatabaseSettings, ServingSettings, without_password
 from pipelines.sections.storage import StorageSettings
 from pipelines.sections.training import TrainingSettings
+from pipelines.storage.bucket_owner import owned
 from pipelines.storage.object_paths import Place, bucket_path
+from remediation.given_text import given_text, located
 from remediation.strict_yaml import is_quotable, parse_yaml, shortly
 
 ENVIRONMENT_VARIABLE = "FOREWARN_SETTINGS"
@@ -140,8 +141,8 @@ class Settings(Section):
 
     site: str
     note: str = ""
-    inputs: Path
-    data_root: Path
+    inputs: GivenPath
+    data_root: GivenPath
     start: AwareDatetime
     end: AwareDatetime | None = None
     split: Split | None = None
@@ -153,9 +154,9 @@ class Settings(Section):
     policy: PolicySettings = PolicySettings()
     seed: int = 1
     training: TrainingSettings = TrainingSettings()
-    remediation: Path | None = None
-    fault_catalogue: Path | None = None
-    fault_overrides: Path | None = None
+    remediation: GivenPath | None = None
+    fault_catalogue: GivenPath | None = None
+    fault_overrides: GivenPath | None = None
     accept_leak_suspects: bool = False
     uncertain_weight: float | None = Field(default=None, ge=0, le=1)
     score_ttl_minutes: int = Field(default=90, gt=0, le=1440)
@@ -172,22 +173,6 @@ class Settings(Section):
     board: BoardSettings = BoardSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     retention: RetentionSettings = RetentionSettings()
-
-    @field_validator(
-        "inputs", "data_root", "remediation", "fault_catalogue", "fault_overrides", mode="before"
-    )
-    @classmethod
-    def _is_path(cls, path: object) -> object:
-        if isinstance(path, str):
-            if not path.strip():
-                raise ValueError("a path cannot be empty; write . for this file's own folder")
-            try:
-                is_name = b"\0" not in os.fsencode(path)
-            except UnicodeEncodeError:
-                is_name = False
-            if not is_name:
-                raise ValueError("a path cannot hold a NUL character, or half a pair of Unicode's")
-        return path
 
     @model_validator(mode="after")
     def _times_in_order(self) -> Self:
@@ -219,7 +204,8 @@ class Settings(Section):
         """Folder of the Parquet tables, on this machine or in a bucket."""
         if url := self.storage.tables:
             local = self.data_root / "buckets"
-            return bucket_path(url, how=self.storage.object_store, local=local)
+            place = bucket_path(url, how=self.storage.object_store, local=local)
+            return owned(place, identity=self.data_root / "installation")
         return self.data_root / "tables"
 
     @property
@@ -299,7 +285,7 @@ def load_settings(path: Path | None = None) -> Settings:
     """
     named = settings_path(path)
     try:
-        content = parse_yaml(named.read_text(encoding="utf-8"))
+        content = parse_yaml(given_text(named))
     except OSError as error:
         raise SettingsError(f"settings file {named}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -339,10 +325,7 @@ def settings_from(
             for e in error.errors()
         ]
         raise SettingsError(f"settings file {origin}: " + "; ".join(lines)) from error
-    base = origin.parent
-    relative = ("inputs", "data_root", "remediation", "fault_catalogue", "fault_overrides")
-    paths = {key: base / value for key in relative if (value := getattr(settings, key))}
-    return settings.model_copy(update=paths)
+    return located(settings, origin.parent.absolute())
 
 
 def _got(found: ErrorDetails) -> str:

@@ -5,20 +5,19 @@ opened here. Secrets are named by file or environment variable, never written he
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from features.errors import SettingsError
+from remediation.given_text import given_text, located
 from remediation.process_settings import InboxSettings, LeaseSettings, ReturnSettings
 from remediation.site import Site, load_site, site_from
 from remediation.strict_yaml import is_quotable, parse_yaml, said_of, shortly
 
 ENVIRONMENT_VARIABLE: Final = "FOREWARN_HOOK"
 STOP_FILE: Final = "STOP"
-
-_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class _Strict(BaseModel):
@@ -264,11 +263,11 @@ def load_hook_settings(path: Path) -> HookSettings:
         settings = HookSettings.model_validate({**content, "site": _site(site, origin=path)})
     except ValidationError as error:
         raise SettingsError(f"hook settings {path}: {'; '.join(_problems(error))}") from error
-    located = _located(settings.model_copy(update={"site": Site()}), path.parent.absolute())
+    with_paths = located(settings.model_copy(update={"site": Site()}), path.parent.absolute())
     with_switch = settings.site.model_copy(
-        update={"kill_switch": settings.site.kill_switch or located.state / STOP_FILE}
+        update={"kill_switch": settings.site.kill_switch or with_paths.state / STOP_FILE}
     )
-    return located.model_copy(update={"site": with_switch})
+    return with_paths.model_copy(update={"site": with_switch})
 
 
 def read_hook_file(path: Path) -> dict[str, Any]:
@@ -278,7 +277,7 @@ def read_hook_file(path: Path) -> dict[str, Any]:
         SettingsError: The file cannot be read, or holds no keys.
     """
     try:
-        content = parse_yaml(path.read_text(encoding="utf-8"))
+        content = parse_yaml(given_text(path))
     except OSError as error:
         raise SettingsError(
             f"hook settings {path}: {error.strerror}. Name the file with --hook FILE or in "
@@ -297,25 +296,6 @@ def _site(value: object, *, origin: Path) -> Site:
     if isinstance(value, str):
         return load_site(origin.parent.absolute() / value)
     return site_from(value, origin=origin.absolute())
-
-
-def _located(model: _Model, base: Path) -> _Model:
-    """The model with every relative path in it set below `base`."""
-    return model.model_copy(
-        update={
-            name: _located_value(getattr(model, name), base) for name in type(model).model_fields
-        }
-    )
-
-
-def _located_value(value: Any, base: Path) -> Any:
-    if isinstance(value, Path):
-        return base / value
-    if isinstance(value, BaseModel):
-        return _located(value, base)
-    if isinstance(value, dict):
-        return {key: _located_value(one, base) for key, one in value.items()}
-    return value
 
 
 def _problems(error: ValidationError) -> list[str]:

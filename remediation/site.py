@@ -24,6 +24,7 @@ from pydantic import (
 from features.errors import SettingsError
 from features.vocabulary import FAULT_TYPES, POLICY_LEVELS
 from remediation.cluster.hold_out import HoldOut
+from remediation.given_text import given_text
 from remediation.strict_yaml import is_quotable, parse_yaml, said_of, shortly
 
 ANY = "*"
@@ -352,7 +353,7 @@ def load_site(path: Path) -> Site:
             text names file, key, problem and value.
     """
     try:
-        content = parse_yaml(path.read_text(encoding="utf-8"))
+        content = parse_yaml(given_text(path))
     except OSError as error:
         raise SettingsError(
             f"site file {path}: {error.strerror}. Name an existing file, or none for the "

@@ -21,6 +21,7 @@ from pipelines.board.asked import AskedHere
 from pipelines.board.hook_view import HookView, hook_view
 from pipelines.board.session import Sessions
 from pipelines.board.stored import states_now
+from pipelines.board.zone import Zone
 from pipelines.storage.store import TableStore
 
 STATES_KEPT_S: Final = 15.0
@@ -55,6 +56,40 @@ class Kept:
                 self._values.pop(next(iter(self._values)))
             self._values[key] = (self._clock(), made)
         return made
+
+    def last(self, key: Hashable) -> Any:
+        """The value made last under a key, however old; None: there is none."""
+        with self._lock:
+            found = self._values.get(key)
+        return None if found is None else found[1]
+
+
+@dataclass(frozen=True)
+class States:
+    """What the scheduler says of the nodes, as far as it can be read.
+
+    Attributes:
+        frame: `node`, `state`, `reason`, `actor` at present; a node that is not in it is unknown.
+        problem: Why nothing could be read; empty: it was read.
+        silent_since: When reading failed first; None: it did not.
+    """
+
+    frame: pl.DataFrame
+    problem: str = ""
+    silent_since: datetime | None = None
+
+    def words(self, zone: Zone) -> str:
+        """What is unknown, and since when; empty: nothing is.
+
+        Args:
+            zone: Whose clocks times are shown on.
+        """
+        if self.silent_since is None:
+            return ""
+        return (
+            "Which nodes are drained or down is unknown: the tables have not been readable since "
+            f"{zone.text(self.silent_since)}. {self.problem}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,13 +126,16 @@ class Desk:
 
         return self.kept.get("hook", HOOK_KEPT_S, read)
 
-    def states(self, now: datetime) -> pl.DataFrame:
-        """`node`, `state`, `reason`, `actor` at present; empty where nobody says."""
+    def states(self, now: datetime) -> States:
+        """The nodes' states; tables that cannot be read are said, not raised."""
 
-        def read() -> pl.DataFrame:
+        def read() -> States:
             try:
-                return states_now(self.store, now)
-            except (ForewarnError, OSError, PolarsError):
-                return CORE_NODE_STATES.empty().select("node", "state", "reason", "actor")
+                return States(states_now(self.store, now))
+            except (ForewarnError, OSError, PolarsError) as error:
+                before: States | None = self.kept.last("states")
+                silent = before.silent_since if before is not None else None
+                empty = CORE_NODE_STATES.empty().select("node", "state", "reason", "actor")
+                return States(empty, str(error), silent or now)
 
         return self.kept.get("states", STATES_KEPT_S, read)

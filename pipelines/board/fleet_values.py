@@ -49,7 +49,7 @@ def fleet_values(desk: Desk, *, wanted: Wanted, zone: Zone, now: datetime) -> di
         now: The present.
     """
     sources = desk.sources
-    snapshot, hook = sources.fleet.current(), desk.hook(now)
+    snapshot, hook, states = sources.fleet.current(), desk.hook(now), desk.states(now)
     tick = None if snapshot is None else snapshot.tick
     parts = signals(
         tick=tick,
@@ -65,23 +65,29 @@ def fleet_values(desk: Desk, *, wanted: Wanted, zone: Zone, now: datetime) -> di
         "is_valid": tick is not None and is_in_time(tick, now),
         "warning": "" if tick is None else scores_age(tick.as_of, tick.expires_at, now)[2],
         "snapshot": snapshot,
-        "problems": [hook.problem] if hook.problem else [],
+        "problems": [one for one in (hook.problem, states.words(zone)) if one],
         "asked": hook.asked,
         "pending": desk.asked.follow(hook.outcomes, now=now, zone=zone),
         "trained_on": "" if tick is None else tick.trained_on,
     }
     if snapshot is None or not snapshot.horizons_h:
         return {**values, "snapshot": None, "headline": "No scores yet.", "title": "No scores"}
-    return {**values, **_scored(desk, snapshot, hook, wanted=wanted, now=now)}
+    return {**values, **_scored(desk, snapshot, hook, states.frame, wanted=wanted, now=now)}
 
 
 def _scored(
-    desk: Desk, snapshot: Snapshot, hook: HookView, *, wanted: Wanted, now: datetime
+    desk: Desk,
+    snapshot: Snapshot,
+    hook: HookView,
+    states: pl.DataFrame,
+    *,
+    wanted: Wanted,
+    now: datetime,
 ) -> dict[str, Any]:
     usual = desk.sources.usual_horizon_h(snapshot)
     horizon_h = wanted.horizon_h if wanted.horizon_h in snapshot.horizons_h else usual
     as_of = snapshot.tick.as_of
-    fleet = fleet_frame(snapshot, horizon_h=horizon_h, states=desk.states(now), hook=hook)
+    fleet = fleet_frame(snapshot, horizon_h=horizon_h, states=states, hook=hook)
     risky, found = at_risk(fleet), select(fleet, wanted)
     n_pages = pages(found.height, PAGE_ROWS)
     page = min(wanted.page, n_pages)

@@ -1,6 +1,7 @@
-"""The commands that remove data: `retain` what is over, `forget` a person.
+"""The commands that remove data, and `take-over`, which says whose a bucket's tables are.
 
-No logic: the work is in `pipelines.retention.chores` and `pipelines.retention.forget`.
+No logic: the work is in `pipelines.retention.chores`, `pipelines.retention.forget` and
+`pipelines.storage.bucket_owner`.
 """
 
 from pathlib import Path
@@ -61,3 +62,18 @@ def forget(
 
     traces = traces_of(load_settings(settings), user, now=datetime.now(UTC))
     typer.echo(receipt_in_words(traces.count() if dry_run else traces.remove()))
+
+
+def take_over(
+    *,
+    settings: SettingsOption = None,
+    former: Annotated[
+        str,
+        typer.Option("--from", help="Machine that the present owner names.", metavar="HOST"),
+    ],
+) -> None:
+    """Have this installation write the bucket's tables in place of one that never will again."""
+    from pipelines.settings import load_settings
+    from pipelines.storage.bucket_owner import take_over_tables
+
+    typer.echo(take_over_tables(load_settings(settings).store_root, former=former))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from pipelines.sections.known_keys import Place
+from remediation.given_text import given_text
 from remediation.strict_yaml import PlacedLoader
 
 
@@ -72,7 +73,7 @@ class _Part(NamedTuple):
 def read_document(path: Path) -> Document:
     """Reads a file; what is wrong with it is told, never raised."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = given_text(path)
     except OSError as error:
         return Document(path, mistakes=(Mistake(f"the file cannot be read: {error.strerror}"),))
     except UnicodeDecodeError as error:

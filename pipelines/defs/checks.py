@@ -13,9 +13,11 @@ import dagster as dg
 
 from features.contracts import TableContract
 from features.monitoring_tables import DRIFT, QUARANTINE, READS
+from features.raw_tables import RAW_KERNEL_LOG
 from features.tables import (
     CORE_COVERAGE,
     CORE_GPU_TELEMETRY,
+    CORE_HEALTH_EVENTS,
     CORE_INVENTORY,
     GPU_SCORES,
     LABELS,
@@ -174,7 +176,8 @@ def _fresh(table: TableContract) -> Callable[[Look], Verdict]:
 
 
 def _volume(table: TableContract) -> Callable[[Look], Verdict]:
-    return lambda look: judge.volume(*newest_parts(look.store, table))
+    in_bursts = table in _IN_BURSTS
+    return lambda look: judge.volume(*newest_parts(look.store, table), comes_in_bursts=in_bursts)
 
 
 def _nulls(table: TableContract) -> Callable[[Look], Verdict]:
@@ -194,7 +197,8 @@ def _landed(table: TableContract) -> Callable[[Look], Verdict]:
             for days in range(TRAILING_DAYS, -1, -1)
             if (at := end - _HOUR - days * _DAY) >= look.settings.start
         ]
-        return judge.volume(counts[-1] if counts else None, counts[:-1])
+        newest = counts[-1] if counts else None
+        return judge.volume(newest, counts[:-1], comes_in_bursts=table in _IN_BURSTS)
 
     return run
 
@@ -254,6 +258,9 @@ def _rejected(look: Look) -> Verdict:
     n_read = int(landing_of(look.settings).journal.reads()["n_read"].sum())
     return judge.few_rejected(look.store.read(QUARANTINE), n_read=n_read)
 
+
+_IN_BURSTS: Final = (RAW_KERNEL_LOG, CORE_HEALTH_EVENTS)
+"""Tables of events: thousands in an hour of one broken GPU, next to none in a good one."""
 
 _OWN: Final[Mapping[str, Sequence[Check]]] = {
     "core/gpu_telemetry": (

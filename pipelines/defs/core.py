@@ -38,7 +38,7 @@ from pipelines.flow.core_telemetry import make_core_telemetry
 from pipelines.flow.steps import TICK
 from pipelines.landing.ingest import coverage_of, landing_of
 from pipelines.landing.rebuild_guard import check_can_be_built
-from pipelines.landing.staleness import BURST
+from pipelines.landing.staleness import BURST, lines_about
 from pipelines.storage.store import Span, TableStore
 
 
@@ -87,7 +87,7 @@ def core_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsDe
     ) -> dg.Output[pl.DataFrame]:
         span = run_span(context)
         _check_whole(installation, CORE_HEALTH_EVENTS, RAW_KERNEL_LOG, span, reach=BURST)
-        raw = _read(installation, RAW_KERNEL_LOG, Span(span.start - BURST, span.end))
+        raw = _read(installation, RAW_KERNEL_LOG, lines_about(span))
         built = build_health_events(raw.frame, inventory)
         return _output(built, raw, table="core/health_events", span=span)
 

@@ -1,7 +1,7 @@
-"""Retention of Dagster's own records: runs, events, checks, ticks and logs that are over.
+"""Retention of Dagster's records of our runs and assets: runs, events, checks and logs.
 
-Dagster removes ticks of schedules and sensors by itself, and nothing else. What is kept of our own
-data is in `pipelines.retention.chores`.
+Those of other teams who use the same Dagster stay. Dagster removes ticks of schedules and sensors
+by itself, and nothing else. What is kept of our own data is in `pipelines.retention.chores`.
 """
 
 import os
@@ -25,16 +25,21 @@ from dagster._core.storage.event_log.schema import (
     AssetEventTagsTable,
     SqlEventLogStorageTable,
 )
-from dagster._core.storage.runs.schema import BulkActionsTable
-from dagster._core.storage.schedules.schema import AssetDaemonAssetEvaluationsTable, JobTickTable
+from dagster._core.storage.schedules.schema import AssetDaemonAssetEvaluationsTable
 
 from features.errors import DataError
+from features.tables import TABLE_BY_KEY
 from pipelines.defs.dagster_instance import opened
+from pipelines.defs.hourly import OUR_RUN, asset_keys
 from pipelines.orchestration.dagster_home import dagster_environment
 from pipelines.retention.chores import Change, Chore
 from pipelines.settings import Settings
 
 _AT_ONCE: Final = 200
+OUR_ASSETS: Final = frozenset(
+    asset_keys([*TABLE_BY_KEY, "models/candidate", "monitoring/housekeeping"])
+)
+"""Every asset of ours; the last two are no tables."""
 _RUNLESS: Final = ""
 """Run id of events that were reported without a run."""
 
@@ -58,7 +63,7 @@ class DagsterArea:
         return nullcontext()
 
     def chores(self) -> list[Chore]:
-        """Finished runs with their events and logs, then rows that belong to no run.
+        """Our finished runs with their events and logs, then rows of our assets without a run.
 
         Raises:
             DataError: Dagster's database cannot be reached.
@@ -86,9 +91,9 @@ class DagsterArea:
             statuses=FINISHED_STATUSES, created_before=self.before.astimezone(UTC)
         )
         cursor = None
-        while page := self.instance.get_run_ids(wanted, cursor=cursor, limit=_AT_ONCE):
-            yield from page
-            cursor = page[-1]
+        while page := self.instance.get_runs(wanted, cursor=cursor, limit=_AT_ONCE):
+            yield from (run.run_id for run in page if is_ours(run))
+            cursor = page[-1].run_id
 
     def _delete_runs(self, run_ids: Sequence[str]) -> None:
         logs = self.instance.compute_log_manager
@@ -101,17 +106,21 @@ class DagsterArea:
     def _rows(self) -> list[tuple[Any, sa.Column[Any], sa.ColumnElement[bool]]]:
         """How a store is reached, the column that tells a row's time, and which rows are meant."""
         events: Any = self.instance.event_log_storage
-        runs: Any = self.instance.run_storage
         schedules: Any = self.instance.schedule_storage
-        every = sa.true()
-        runless = SqlEventLogStorageTable.c.run_id == _RUNLESS
-        found = [
+        ours = [key.to_string() for key in OUR_ASSETS]
+        runless = (SqlEventLogStorageTable.c.run_id == _RUNLESS) & (
+            SqlEventLogStorageTable.c.asset_key.in_(ours)
+        )
+        found: list[tuple[Any, sa.Column[Any], sa.ColumnElement[bool]]] = [
             (events.index_connection, SqlEventLogStorageTable.c.timestamp, runless),
-            (events.index_connection, AssetEventTagsTable.c.event_timestamp, every),
-            (events.index_connection, AssetCheckExecutionsTable.c.create_timestamp, every),
-            (runs.connect, BulkActionsTable.c.timestamp, BulkActionsTable.c.status != "REQUESTED"),
-            (schedules.connect, JobTickTable.c.timestamp, JobTickTable.c.status != "STARTED"),
-            (schedules.connect, AssetDaemonAssetEvaluationsTable.c.create_timestamp, every),
+            *(
+                (connect, column, column.table.c.asset_key.in_(ours))
+                for connect, column in (
+                    (events.index_connection, AssetEventTagsTable.c.event_timestamp),
+                    (events.index_connection, AssetCheckExecutionsTable.c.create_timestamp),
+                    (schedules.connect, AssetDaemonAssetEvaluationsTable.c.create_timestamp),
+                )
+            ),
         ]
         if hasattr(events, "path_for_shard"):  # SQLite keeps a copy of them in a file of their own
             shard = partial(events.run_connection, _RUNLESS)
@@ -132,6 +141,15 @@ class DagsterArea:
     def _is_old(self, column: sa.Column[Any]) -> sa.ColumnElement[bool]:
         # Dagster's times are UTC without a zone.
         return column < self.before.astimezone(UTC).replace(tzinfo=None)
+
+
+def is_ours(run: dg.DagsterRun) -> bool:
+    """Whether a run is of our jobs, or was started by hand for nothing but our assets."""
+    if OUR_RUN.items() <= run.tags.items():
+        return True
+    keys = {*(run.asset_selection or ())}
+    keys |= {check.asset_key for check in run.asset_check_selection or ()}
+    return bool(keys) and keys <= OUR_ASSETS
 
 
 @contextmanager

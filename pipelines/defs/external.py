@@ -3,6 +3,7 @@
 Optional: `serving.report_to_dagster`. Scoring is in `pipelines.serving`.
 """
 
+import os
 from collections.abc import Callable
 
 import dagster as dg
@@ -10,6 +11,7 @@ import dagster as dg
 from features.errors import SettingsError, SourceError
 from pipelines.defs.dagster_instance import home_of_environment, instance_errors, opened
 from pipelines.flow.steps import TICK
+from pipelines.orchestration.dagster_home import dagster_environment
 from pipelines.serving.scorer import TickReport
 from pipelines.settings import Settings
 
@@ -24,10 +26,12 @@ def reporter(settings: Settings) -> Callable[[TickReport], None]:
         The function; it raises SourceError where the instance cannot be told.
 
     Raises:
-        SettingsError: Its data partitions are days: an hour is no whole one.
+        SettingsError: Its data partitions are days: an hour is no whole one. Or the password of
+            Dagster's database cannot be read.
     """
     if settings.data_partition != "hour":
         raise SettingsError("serving.report_to_dagster needs data_partition hour")
+    os.environ.update(dagster_environment(settings))  # its file names the password's variable
 
     def report(made: TickReport) -> None:
         partition = (made.as_of - TICK).strftime("%Y-%m-%d-%H:%M")

@@ -32,6 +32,8 @@ from pipelines.storage.store import Span
 SPAN_TAG: Final = "forewarn/hours"
 CHAIN_TAG: Final = "forewarn/chain"
 CHAIN: Final = "hours"
+OUR_RUN: Final = {"forewarn/run": "yes"}
+"""Tag of every run of ours: other teams may use the same Dagster."""
 RANGE_START: Final = "dagster/asset_partition_range_start"
 RANGE_END: Final = "dagster/asset_partition_range_end"
 MAX_RUNTIME: Final = "dagster/max_runtime"
@@ -108,8 +110,8 @@ def score_keys(settings: Settings) -> tuple[str, ...]:
 
 
 def limits(settings: Settings) -> dict[str, str]:
-    """Tags of a job whose runs are given up after a while."""
-    return {MAX_RUNTIME: str(60 * settings.schedule.longest_run_minutes)}
+    """Tags of a job of ours, whose runs are given up after a while."""
+    return OUR_RUN | {MAX_RUNTIME: str(60 * settings.schedule.longest_run_minutes)}
 
 
 def end_dead_runs(instance: dg.DagsterInstance, settings: Settings) -> bool:

@@ -23,6 +23,7 @@ from pipelines.api.access import open_access, parse_address
 from pipelines.doctor.http_look import HttpLook
 from pipelines.doctor.probe import Finding, NamedProbe, Probe, State, beside, joined
 from pipelines.flow.scale_slurm import check_jobs
+from pipelines.orchestration.dagster_home import dagster_environment
 from pipelines.sections.scale_out import SlurmWorkers
 from pipelines.sections.secret_source import read_secret
 from pipelines.sections.serving import AlertmanagerSettings, EventWebhookSettings
@@ -31,6 +32,7 @@ from pipelines.serving.place import score_engine
 from pipelines.serving.score_schema import name_of
 from pipelines.settings import Settings
 from pipelines.sources.http.auth import safe_url
+from pipelines.storage.bucket_owner import OwnedBucket
 from pipelines.storage.object_paths import bucket_path
 
 _CONNECT_S: Final = 4.0
@@ -68,8 +70,11 @@ def server_probes(settings: Settings, *, sends_test: bool) -> Iterator[Probe]:
     ):
         if url is not None:
             yield NamedProbe(f"bucket of {what}", partial(probe_bucket, settings, url))
+    tables = settings.store_root
+    if not isinstance(tables, Path) and isinstance(tables.bucket, OwnedBucket):
+        yield NamedProbe("owner of tables", partial(probe_owner, tables.bucket))
     if (home := _dagster_home(settings)) is not None:
-        yield NamedProbe("dagster", lambda: probe_dagster(home))
+        yield NamedProbe("dagster", lambda: probe_dagster(settings, home))
 
 
 def probe_score_database(settings: Settings) -> Finding:
@@ -229,17 +234,43 @@ def probe_bucket(settings: Settings, url: str) -> Finding:
     return Finding("ok", f"{url}: an object can be put, read, listed and removed")
 
 
-def probe_dagster(home: Path) -> Finding:
+def probe_owner(tables: OwnedBucket) -> Finding:
+    """Whether this installation is the one that writes the tables.
+
+    Args:
+        tables: The bucket and prefix.
+
+    Raises:
+        BucketOwnerError: It is not; the text says which is, and how to take over.
+    """
+    owner = tables.owner()
+    if owner is None:
+        return Finding("ok", "nobody has written there yet: the first that writes owns it")
+    if not tables.identity.exists():  # a look must not make it
+        return Finding(
+            "FAIL",
+            f"{tables.url}/{tables.prefix} is written by {owner.words()}, and never was from here",
+            "Name another prefix as storage.tables; or, if the other will never write again: "
+            f"forewarn take-over --from {owner.host}",
+        )
+    tables.check()
+    return Finding("ok", f"{tables.url}/{tables.prefix} is written by this installation")
+
+
+def probe_dagster(settings: Settings, home: Path) -> Finding:
     """Whether Dagster's daemons are alive.
 
     Args:
+        settings: The installation, which says where the database's password is found.
         home: Its home folder.
 
     Raises:
+        SettingsError: The password cannot be read.
         SourceError: Its instance cannot be read.
     """
     from pipelines.defs.daemon_state import last_heartbeats
 
+    os.environ.update(dagster_environment(settings))  # its file names the password's variable
     found = last_heartbeats(home) if _is_used(home) else {}
     start = "Start `dagster-daemon run`, or `forewarn dev`: nothing runs by schedule without it."
     if not found:

@@ -20,8 +20,9 @@ from dagster_shared.utils.warnings import BetaWarning
 
 from features.errors import DataError
 from pipelines.defs.dagster_instance import home_of_environment, opened
-from pipelines.defs.hourly import partition_tags
+from pipelines.defs.hourly import OUR_RUN, partition_tags
 from pipelines.flow.split_cuts import split_of
+from pipelines.orchestration.dagster_home import dagster_environment
 from pipelines.settings import Settings, load_settings
 from pipelines.storage.store import Span
 
@@ -100,7 +101,7 @@ def run_backfill(
     tested_from = split.valid_until if split else None
     from pipelines.definitions import build_definitions
 
-    with warnings.catch_warnings(), instance or _instance() as noted_by:
+    with warnings.catch_warnings(), instance or _instance(settings) as noted_by:
         warnings.simplefilter("ignore", BetaWarning)  # backfill policies are "beta" in Dagster
         logging.getLogger("dagster").setLevel(logging.CRITICAL)
         definitions = build_definitions(settings_file, now=now)
@@ -163,7 +164,7 @@ def _run(
         instance=instance,
         resources=definitions.resources,
         run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-        tags=tags,
+        tags=OUR_RUN | tags,
         raise_on_error=False,
     )
     if not result.success:
@@ -185,7 +186,8 @@ def _why(result: dg.ExecuteInProcessResult) -> str:
     return "a run failed without a cause"
 
 
-def _instance() -> AbstractContextManager[dg.DagsterInstance]:
-    if os.environ.get("DAGSTER_HOME"):
-        return opened(home_of_environment())
-    return dg.DagsterInstance.ephemeral()
+def _instance(settings: Settings) -> AbstractContextManager[dg.DagsterInstance]:
+    if not os.environ.get("DAGSTER_HOME"):
+        return dg.DagsterInstance.ephemeral()
+    os.environ.update(dagster_environment(settings))  # its file names the password's variable
+    return opened(home_of_environment())

@@ -15,7 +15,7 @@ from features.errors import SettingsError, SourceError
 from features.inventory import build_stays
 from features.monitoring_tables import QUARANTINE, READS
 from features.raw_tables import RAW_COVERAGE, RAW_GPU_TELEMETRY, RAW_INVENTORY, RAW_KERNEL_LOG
-from features.tables import TABLE_BY_KEY
+from features.tables import CORE_COVERAGE, TABLE_BY_KEY
 from pipelines.landing.ingest_run import (
     OWN_RECORDS,
     STATIC_TABLES,
@@ -177,23 +177,31 @@ def coverage_of(settings: Settings, inventory: pl.DataFrame, span: Span) -> pl.D
     Returns:
         core/coverage of the span.
     """
-    landing = landing_of(settings)
-    before = Span(span.start - _REMEMBERED, span.end)
-    stretches = landing.read(RAW_COVERAGE, span=before)
-    lines = landing.read(RAW_KERNEL_LOG, span=span).filter(pl.col("node").is_not_null())
-    # Days by themselves: after time off all forty columns of weeks do not fit in memory.
-    samples = (
-        telemetry_records(landing.read(RAW_GPU_TELEMETRY, span=day)) for day in span.steps(_DAY)
+    stretches = landing_of(settings).read(
+        RAW_COVERAGE, span=Span(span.start - _REMEMBERED, span.end)
     )
+    # Each day by itself, as a run of that day alone has it: what is usual, and who is known, is a
+    # matter of the stretch that is looked at. Nor do weeks of telemetry fit in memory.
+    days = [_coverage_of_day(settings, inventory, day, stretches) for day in span.steps(_DAY)]
+    return pl.concat(days).sort(CORE_COVERAGE.key)
+
+
+def _coverage_of_day(
+    settings: Settings, inventory: pl.DataFrame, day: Span, stretches: pl.DataFrame
+) -> pl.DataFrame:
+    """Coverage of a day; of the stretches only those that had begun and are remembered count."""
+    landing, start = landing_of(settings), pl.col("start")
+    said = stretches.filter(start >= day.start - _REMEMBERED, start < day.end)
+    lines = landing.read(RAW_KERNEL_LOG, span=day).filter(pl.col("node").is_not_null())
     return build_coverage(
-        stretches,
-        pl.concat(samples),
-        start=span.start,
-        end=min(span.end, settings.data_end(span.end)),
+        said,
+        telemetry_records(landing.read(RAW_GPU_TELEMETRY, span=day)),
+        start=day.start,
+        end=min(day.end, settings.data_end(day.end)),
         events=lines.select(
             "source", entity_kind=pl.lit("node"), entity_id=pl.col("node"), ts=pl.col("ts")
         ),
-        known=stretches.select("source", "entity_kind", "entity_id").unique(),
+        known=said.select("source", "entity_kind", "entity_id").unique(),
         presence=presence_of(inventory),
     )
 

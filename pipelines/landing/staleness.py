@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from features.contracts import TableContract
+from features.core_build import REPEAT_GAP
 from features.raw_tables import (
     RAW_GPU_TELEMETRY,
     RAW_JOB_LOG,
@@ -32,6 +33,17 @@ _HOUR: Final = timedelta(hours=1)
 BURST: Final = timedelta(hours=3)
 """How far before its own hour a health event looks: the burst of lines it may belong to."""
 
+
+def lines_about(span: Span) -> Span:
+    """When the lines came that health events of a span are made of, also its last event's repeats.
+
+    Args:
+        span: Whole hours.
+    """
+    return Span(span.start - BURST, span.end + REPEAT_GAP + _LEAST)
+
+
+_LEAST: Final = timedelta(microseconds=1)  # a repeat after exactly that gap is still one
 _BUILT_FROM: Final[tuple[tuple[TableContract, TableContract, timedelta], ...]] = (
     (CORE_GPU_TELEMETRY, RAW_GPU_TELEMETRY, timedelta(0)),
     (CORE_HEALTH_EVENTS, RAW_KERNEL_LOG, BURST),

@@ -81,12 +81,16 @@ def freshness(covered_until: datetime | None, *, end: datetime, limit: timedelta
     )
 
 
-def volume(newest: PartStats | None, trailing: Sequence[PartStats]) -> Verdict:
+def volume(
+    newest: PartStats | None, trailing: Sequence[PartStats], *, comes_in_bursts: bool = False
+) -> Verdict:
     """Whether the newest part has about as many rows as the same hour of days before.
 
     Args:
         newest: The newest part; None: nothing is stored.
         trailing: The same hour of the days before, those stored.
+        comes_in_bursts: Whether a broken GPU fills an hour with events, and a quiet hour is no
+            fault: only none at all, where many are usual, is odd.
     """
     if newest is None:
         return Verdict(is_passed=False, words="nothing is stored")
@@ -99,8 +103,9 @@ def volume(newest: PartStats | None, trailing: Sequence[PartStats]) -> Verdict:
     usual = statistics.median(part.rows for part in trailing)
     low, high = (edge * usual for edge in VOLUME_BAND)
     is_few = max(usual, newest.rows) < FEW_ROWS
+    is_usual = newest.rows > 0 if comes_in_bursts else low <= newest.rows <= high
     return Verdict(
-        is_passed=is_few or low <= newest.rows <= high,
+        is_passed=is_few or is_usual,
         words=f"{newest.rows:,.0f} rows, usual at this hour {usual:,.0f}",
         values={"rows": newest.rows, "usual rows": usual},
     )

@@ -46,8 +46,8 @@ class Chore:
     """A change, and how it is made; what a kill leaves undone is a chore of the next call.
 
     Attributes:
-        change: What is done.
-        make: Does it.
+        change: What is to be done.
+        make: Does it; returns a change where it may come out as another.
     """
 
     change: Change
@@ -141,11 +141,11 @@ def _made(area: Area) -> Iterator[Change | Exception]:
     with area.at_work():
         for chore in area.chores():
             try:
-                chore.make()
+                made = chore.make()
             except _FAILURES as error:
                 yield error
             else:
-                yield chore.change
+                yield made if isinstance(made, Change) else chore.change
 
 
 def sizes(root: Path) -> dict[str, tuple[int, int]]:

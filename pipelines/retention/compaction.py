@@ -102,16 +102,19 @@ def plan_days(
     return plans
 
 
-def compact_days(store: TableStore, contract: TableContract, plans: Sequence[DayPlan]) -> int:
-    """Makes days one file each; returns how many: a day that somebody writes waits.
+def compact_days(
+    store: TableStore, contract: TableContract, plans: Sequence[DayPlan]
+) -> list[DayPlan]:
+    """Makes days one file each; returns those it made: a day that somebody writes waits.
 
     Raises:
         DataError: A file of a day is damaged; the other days were done.
     """
-    done, damaged = 0, list[DataError]()
+    done, damaged = list[DayPlan](), list[DataError]()
     for plan in plans:
         try:
-            done += compact_day(store, contract, plan)
+            if compact_day(store, contract, plan):
+                done.append(plan)
         except DataError as error:
             damaged.append(error)
     if damaged:

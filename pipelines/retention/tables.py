@@ -5,7 +5,7 @@ are merged in `pipelines.retention.compaction`.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -29,6 +29,7 @@ from features.tables import (
 from pipelines.retention.chores import Change, Chore
 from pipelines.retention.compaction import (
     GRACE_S,
+    DayPlan,
     compact_days,
     disposable,
     plan_days,
@@ -186,16 +187,43 @@ class TablesArea:
         )
         for thin_to in sorted({plan.thin_to for plan in plans}):
             alike = [plan for plan in plans if plan.thin_to == thin_to]
-            files = [path for plan in alike for path in plan.files]
-            thin = f", keeping one hour in {thin_to}" if thin_to > 1 else ""
-            days = f"{alike[0].day:%Y-%m-%d} to {alike[-1].day:%Y-%m-%d}"
-            change = Change(
-                table=contract.asset_key,
-                what=f"makes one file a day of {_days_in_words(len(alike))}{thin}, {days}",
-                n_files=len(files),
-                n_bytes=_size(files),
-            )
-            yield Chore(change, partial(compact_days, self._store, contract, alike))
+            yield Chore(_merging(contract, alike), partial(self._merge, contract, alike))
+
+    def _merge(self, contract: TableContract, alike: Sequence[DayPlan]) -> Change:
+        """Makes days one file each, as far as nobody writes them; what was done in truth."""
+        sizes = {plan.day: _size(plan.files) for plan in alike}  # before others may remove them
+        done = compact_days(self._store, contract, alike)
+        return _merging(contract, done, n_waiting=len(alike) - len(done), sizes=sizes)
+
+
+def _merging(
+    contract: TableContract,
+    plans: Sequence[DayPlan],
+    *,
+    n_waiting: int = 0,
+    sizes: Mapping[datetime, int] | None = None,
+) -> Change:
+    """What making one file a day of some days is.
+
+    Args:
+        contract: The table.
+        plans: Days that are done, or are to be.
+        n_waiting: Days that are being written, and are left for the next call.
+        sizes: Bytes by day; None: they are looked up.
+    """
+    said = []
+    if plans:
+        thin = f", keeping one hour in {plans[0].thin_to}" if plans[0].thin_to > 1 else ""
+        days = f"{plans[0].day:%Y-%m-%d} to {plans[-1].day:%Y-%m-%d}"
+        said.append(f"makes one file a day of {_days_in_words(len(plans))}{thin}, {days}")
+    if n_waiting:
+        said.append(f"leaves {_days_in_words(n_waiting)} being written for the next call")
+    return Change(
+        table=contract.asset_key,
+        what="; ".join(said),
+        n_files=sum(len(plan.files) for plan in plans),
+        n_bytes=sum(_size(p.files) if sizes is None else sizes[p.day] for p in plans),
+    )
 
 
 def _days_in_words(n_days: int) -> str:

@@ -4,13 +4,12 @@ Settings of an installation as a whole are in `pipelines.settings`.
 """
 
 import re
-from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from pipelines.sections.secret_source import SecretSource
-from pipelines.sections.section import Section
+from pipelines.sections.section import GivenPath, Section
 
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]
@@ -36,16 +35,9 @@ class ApiInboxSettings(Section):
         key: Where the key is found; a file must have mode 0600.
     """
 
-    folder: Path
+    folder: GivenPath
     key_id: str = Field(pattern=r"^[A-Za-z0-9._-]{1,32}$")
     key: SecretSource
-
-    @field_validator("folder")
-    @classmethod
-    def _whole(cls, folder: Path) -> Path:
-        if not folder.is_absolute():
-            raise ValueError("name the folder by its whole path")
-        return folder
 
 
 class ApiLedgerSettings(Section):
@@ -56,15 +48,13 @@ class ApiLedgerSettings(Section):
         postgres_variable: Environment variable with libpq's connection string instead.
     """
 
-    sqlite: Path | None = None
+    sqlite: GivenPath | None = None
     postgres_variable: str | None = Field(default=None, min_length=1)
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
         if self.sqlite is not None and self.postgres_variable is not None:
             raise ValueError("name either sqlite or postgres_variable")
-        if self.sqlite is not None and not self.sqlite.is_absolute():
-            raise ValueError("name the file by its whole path")
         return self
 
 

@@ -10,6 +10,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from features.errors import SettingsError
+from remediation.given_text import given_text
 
 
 class SecretSource(BaseModel):
@@ -51,7 +52,7 @@ def read_secret(source: SecretSource | None, *, what: str) -> str | None:
     else:
         where = f"file {source.file}"
         try:
-            found = source.file.read_text(encoding="utf-8")
+            found = given_text(source.file)
         except (OSError, UnicodeDecodeError) as error:
             raise SettingsError(f"{what}: {where} cannot be read: {error}") from error
     if not found.strip():

@@ -4,13 +4,12 @@ Making and telling them is in `pipelines.serving`.
 """
 
 import re
-from pathlib import Path
 from typing import Final
 
 from pydantic import Field, field_validator
 
 from pipelines.sections.secret_source import SecretSource
-from pipelines.sections.section import Section
+from pipelines.sections.section import GivenPath, Section
 
 PASSWORD: Final = re.compile(r"(//[^/@:]*):.*@|([?&]password=)[^&\s]*", re.IGNORECASE)
 """A password within a URL, which may hold an @ itself, and what stands before it."""
@@ -71,7 +70,7 @@ class AlertmanagerSettings(Section):
 
     url: str = Field(pattern=r"^https?://[^\s@]+$")
     token: SecretSource | None = None
-    ca_file: Path | None = None
+    ca_file: GivenPath | None = None
     resend_minutes: float = Field(default=5.0, gt=0, le=1440)
 
 
@@ -86,7 +85,7 @@ class EventWebhookSettings(Section):
 
     url: str
     key: SecretSource
-    ca_file: Path | None = None
+    ca_file: GivenPath | None = None
 
 
 class ServingSettings(Section):

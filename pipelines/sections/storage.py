@@ -5,14 +5,13 @@ Reaching those places is in `pipelines.storage.object_store`, `models.registry.p
 """
 
 import re
-from pathlib import Path
 from typing import Annotated, Final, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pipelines.sections.secret_source import SecretSource
-from pipelines.sections.section import Section
+from pipelines.sections.section import GivenPath, Section
 from pipelines.sections.serving import PASSWORD
 
 BucketUrl = Annotated[
@@ -20,15 +19,6 @@ BucketUrl = Annotated[
 ]
 """`s3://bucket/prefix`; folder names without a dot in front, which means hidden."""
 
-
-def _whole(path: Path) -> Path:
-    if not path.is_absolute():
-        raise ValueError("name the file by its whole path: services start in folders of their own")
-    return path
-
-
-WholePath = Annotated[Path, AfterValidator(_whole)]
-"""A file named from the root of the file system on."""
 
 _SERVER: Final = ("http://", "https://")
 _POSTGRES: Final = "postgresql+psycopg://"
@@ -52,7 +42,7 @@ class ObjectStoreSettings(Section):
     region: str = Field(default="us-east-1", pattern=r"^[a-z0-9-]{1,40}$")
     access_key: SecretSource | None = None
     secret_key: SecretSource | None = None
-    ca_file: WholePath | None = None
+    ca_file: GivenPath | None = None
     timeout_s: float = Field(default=20.0, ge=1, le=300)
     attempts: int = Field(default=4, ge=1, le=10)
 
@@ -84,7 +74,7 @@ class MlflowSettings(Section):
     url: str | None = None
     password: SecretSource | None = None
     token: SecretSource | None = None
-    ca_file: WholePath | None = None
+    ca_file: GivenPath | None = None
 
     @field_validator("url")
     @classmethod

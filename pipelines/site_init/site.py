@@ -30,6 +30,8 @@ from pipelines.sources.slurm.commands import CommandRunner, LocalCommands
 
 Scheduler = Literal["slurm", "kubernetes"]
 
+_SERVED: Final = "site.yaml"
+"""The settings by the name under which units and pods read them."""
 _LIMITS: Final = HttpLimits(connect_s=5, read_s=60, total_s=120, attempts=2, max_bytes=64 << 20)
 _TIMEOUT_S: Final = 30.0
 
@@ -65,12 +67,14 @@ class Written:
 
     Attributes:
         folder: Its folder.
+        scheduler: slurm or kubernetes.
         found: What was found, in words.
         config: What `forewarn config check` says of it.
         examination: What `forewarn doctor` says of it.
     """
 
     folder: Path
+    scheduler: Scheduler
     found: tuple[str, ...]
     config: ConfigReport
     examination: Examination
@@ -96,8 +100,27 @@ class Written:
             "  forewarn backfill         # makes the past, from the inputs to published scores",
             "  forewarn dev --schedules  # the pages, and every hour from now on",
             f"  forewarn remediate plan --hook {(self.folder / HOOK).absolute()}",
+            *_service_words(self.folder.absolute(), self.scheduler),
         ]
         return "\n".join(lines)
+
+
+def _service_words(folder: Path, scheduler: Scheduler) -> list[str]:
+    """Where the services of `deploy/` look for what was written, and what they need changed."""
+    if scheduler == "slurm":
+        return [
+            f"As services, whose units read /etc/forewarn/{_SERVED} (docs/deployment.md), as root:",
+            f"  install -D -m 0644 {folder / SETTINGS} /etc/forewarn/{_SERVED}",
+            f"  install -m 0644 {folder / INPUTS} {folder / SITE} /etc/forewarn/",
+            "  install -m 0644 deploy/slurm/hook.yaml /etc/forewarn/  # the hook's",
+            f"  # in {_SERVED}: data_root: /var/lib/forewarn-scores, schedule: {{scores: false}}",
+        ]
+    return [
+        f"As services, whose pods read {_SERVED} and inputs.yaml of their overlay:",
+        f"  cp {folder / INPUTS} deploy/kubernetes/overlays/small/",
+        f"  # then copy site, start and split from {folder / SETTINGS} to",
+        f"  # {_SERVED} there; leave kubeconfig and context out, as pods have accounts",
+    ]
 
 
 def init_site(asked: Asked, *, now: datetime, say: Callable[[str], None]) -> Written:
@@ -113,7 +136,7 @@ def init_site(asked: Asked, *, now: datetime, say: Callable[[str], None]) -> Wri
         SourceError: The cluster or the Prometheus does not answer.
     """
     _refuse_known(asked.out)
-    cluster, words = _cluster(asked, say)
+    scheduler, cluster, words = _cluster(asked, say)
     found = [words]
     prometheus = None
     if asked.prometheus is not None:
@@ -129,29 +152,39 @@ def init_site(asked: Asked, *, now: datetime, say: Callable[[str], None]) -> Wri
     examination = Examination(())
     if config.exit_code < 2:
         examination = examine(load_settings(path), hook=hook, now=now, timeout_s=_TIMEOUT_S)
-    return Written(asked.out, tuple(found), config, examination)
+    return Written(asked.out, scheduler, tuple(found), config, examination)
 
 
-def _cluster(asked: Asked, say: Callable[[str], None]) -> tuple[SlurmFacts | KubernetesFacts, str]:
+def _cluster(
+    asked: Asked, say: Callable[[str], None]
+) -> tuple[Scheduler, SlurmFacts | KubernetesFacts, str]:
     if (asked.scheduler or _scheduler_here(asked)) == "slurm":
         say("Asking Slurm")
         slurm = look_at_slurm(
             asked.runner or LocalCommands(prefix=asked.prefix), prefix=asked.prefix
         )
         accounting = "accounting answers" if slurm.has_accounting else "no accounting"
-        return slurm, (
-            f"{slurm.version}, cluster {slurm.cluster}: {slurm.n_gpus:,} GPUs in "
-            f"{slurm.n_gpu_nodes:,} of {slurm.n_nodes:,} nodes, partitions "
-            f"{', '.join(slurm.partitions)}; {accounting}; "
-            f"{'switches are known' if slurm.has_topology else 'no switches are known'}"
+        return (
+            "slurm",
+            slurm,
+            (
+                f"{slurm.version}, cluster {slurm.cluster}: {slurm.n_gpus:,} GPUs in "
+                f"{slurm.n_gpu_nodes:,} of {slurm.n_nodes:,} nodes, partitions "
+                f"{', '.join(slurm.partitions)}; {accounting}; "
+                f"{'switches are known' if slurm.has_topology else 'no switches are known'}"
+            ),
         )
     say("Asking Kubernetes")
     with closing(OfficialApi(kubeconfig=asked.kubeconfig, context=asked.context)) as api:
         found = look_at_kubernetes(api, kubeconfig=asked.kubeconfig, context=asked.context)
-    return found, (
-        f"Kubernetes {found.address}: {found.n_gpus:,} GPUs in {found.n_gpu_nodes:,} of "
-        f"{found.n_nodes:,} nodes, racks by {found.rack_label or 'no usual label'}, "
-        f"{len(found.exporters)} pods of dcgm-exporter"
+    return (
+        "kubernetes",
+        found,
+        (
+            f"Kubernetes {found.address}: {found.n_gpus:,} GPUs in {found.n_gpu_nodes:,} of "
+            f"{found.n_nodes:,} nodes, racks by {found.rack_label or 'no usual label'}, "
+            f"{len(found.exporters)} pods of dcgm-exporter"
+        ),
     )
 
 

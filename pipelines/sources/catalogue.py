@@ -12,6 +12,7 @@ from typing import Final
 
 from features.catalogue import CATALOGUE_COLUMNS, FaultCatalogue
 from features.errors import SettingsError
+from remediation.given_text import given_bytes
 
 SHIPPED_CATALOGUE: Final = Path(__file__).parents[1] / "catalogue" / "fault_catalogue.csv"
 
@@ -50,7 +51,7 @@ def _named(path: Path, build: Callable[[], FaultCatalogue]) -> FaultCatalogue:
 def _read(path: Path) -> tuple[list[dict[str, str]], str]:
     """The rows of a file and its version."""
     try:
-        data = path.read_bytes()
+        data = given_bytes(path)
         text = data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(

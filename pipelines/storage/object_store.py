@@ -22,6 +22,8 @@ CONNECTIONS: Final = 16
 _MOST_DELETED: Final = 1000  # keys of one request, by the protocol
 _ABSENT: Final = "NoSuchKey"
 """What a store says; a bare 404 is said by whatever else answers at a wrong address."""
+_THERE: Final = ("PreconditionFailed", "ConditionalRequestConflict")
+"""What it says to a put that only counts where nothing is: something is, or is being put."""
 _NO_ENTRY: Final = (
     *("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"),
     *("InvalidToken", "Forbidden", "403"),
@@ -69,6 +71,10 @@ class Bucket(Protocol):
 
     def put(self, key: str, content: bytes) -> None:
         """Puts an object in one step: readers see the old content or the new one."""
+        ...
+
+    def put_new(self, key: str, content: bytes) -> bool:
+        """Puts an object unless there is one of that name; whether it was put."""
         ...
 
     def copy(self, key: str, to: str) -> None:
@@ -136,6 +142,24 @@ class S3Bucket:
         """As in `Bucket`."""
         with self._one_error("write", key):
             _ = self._client.put_object(Bucket=self.name, Key=key, Body=content)["ETag"]
+
+    def put_new(self, key: str, content: bytes) -> bool:
+        """As in `Bucket`; a store that does not know the condition is given it without."""
+        from botocore.exceptions import ClientError
+
+        with self._one_error("write", key):
+            try:
+                put = self._client.put_object
+                _ = put(Bucket=self.name, Key=key, Body=content, IfNoneMatch="*")["ETag"]
+            except ClientError as error:
+                code = error.response.get("Error", {}).get("Code")
+                if code == "NotImplemented":
+                    self.put(key, content)
+                elif code in _THERE:
+                    return False
+                else:
+                    raise
+        return True
 
     def copy(self, key: str, to: str) -> None:
         """As in `Bucket`."""

@@ -82,14 +82,33 @@ def prepare_inbox(root: Path) -> None:
         for name, mode in ((NEW, 0o3730), (DONE, 0o700), (REFUSED, 0o700)):
             folder = root / name
             if not folder.exists():
-                folder.mkdir(mode=0o700)
-                # Sticky: nobody takes away what others put in. Set-group: what is put in belongs to
-                # the hook's group, which may read it.
-                folder.chmod(mode)
+                _make(folder, mode)
     except OSError as error:
-        raise SettingsError(
-            f"inbox {root}: {error.strerror}. Name a folder of the hook."
-        ) from error
+        raise SettingsError(f"inbox {root}: {error.strerror}. {_by_root(root)}") from error
+
+
+def _make(folder: Path, mode: int) -> None:
+    """Makes a folder that is never there with other rights than these."""
+    folder.mkdir(mode=0o700)
+    try:
+        # Sticky: nobody takes away what others put in. Set-group: what is put in belongs to the
+        # hook's group, which may read it.
+        folder.chmod(mode)
+    except OSError:
+        folder.rmdir()
+        raise
+
+
+def _by_root(root: Path) -> str:
+    """How the inbox is made where the hook itself may not, as under its systemd unit."""
+    owner = f"{os.geteuid()} {os.getegid()}"
+    modes = {root: "0750", root / NEW: "3730", root / DONE: "0700", root / REFUSED: "0700"}
+    lines = "; ".join(f"d {folder} {mode} {owner} -" for folder, mode in modes.items())
+    return (
+        "A unit with RestrictSUIDSGID cannot make it, and outside of its ReadWritePaths it can "
+        f"write nothing. Put these lines into /etc/tmpfiles.d/forewarn-inbox.conf: {lines}; then, "
+        "as root: systemd-tmpfiles --create forewarn-inbox.conf"
+    )
 
 
 def load_key(*, file: Path | None = None, variable: str | None = None) -> bytes:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import yaml
 
 from features.errors import SettingsError
+from remediation.given_text import given_text
 from remediation.hook_settings import STOP_FILE, read_hook_file
 from remediation.strict_yaml import parse_yaml
 
@@ -36,7 +37,7 @@ def find_kill_switch(hook_file: Path) -> Path:
         place = base
         if isinstance(site, str):
             place = (base / site).parent
-            site = parse_yaml((base / site).read_text(encoding="utf-8"))
+            site = parse_yaml(given_text(base / site))
     except (SettingsError, OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise SettingsError(f"{error} {_NAME_IT}") from error
     named = site.get("kill_switch") if isinstance(site, dict) else None

@@ -20,6 +20,7 @@ from features.errors import SettingsError
 from remediation.actuators.protocol import Actuator, Order, Outcome
 from remediation.actuators.slurm_commands import hold_commands, interrupt_commands, undrain_commands
 from remediation.cluster.state import ClusterReader, NodeView
+from remediation.given_text import given_bytes, given_text
 from remediation.hook_settings import (
     ActByWebhook,
     ActOnKubernetes,
@@ -187,8 +188,7 @@ def read_racks(path: Path) -> dict[str, str]:
         SettingsError: It cannot be read, lacks a column or a value, or names a node twice.
     """
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file, strict=True))
+        rows = list(csv.DictReader(given_text(path).splitlines(keepends=True), strict=True))
     except OSError as error:
         raise SettingsError(f"racks {path}: {error.strerror}") from error
     except (csv.Error, UnicodeDecodeError) as error:
@@ -358,7 +358,7 @@ def _template(named: str | Path) -> Mapping[str, Any]:
     if isinstance(named, str):
         return TEMPLATES[named]
     try:
-        found = orjson.loads(named.read_bytes())
+        found = orjson.loads(given_bytes(named))
     except OSError as error:
         raise SettingsError(f"webhook template {named}: {error.strerror}") from error
     except orjson.JSONDecodeError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from features.errors import SettingsError
+from remediation.given_text import given_text
 from simulation.fleet.regime import Regime, build_regime, read_regime_document
 
 _FOLDER: Final = Path(__file__).parent
@@ -48,7 +49,7 @@ def load_regime(name_or_path: str) -> Regime:
 def _document(path: Path, *, extending: tuple[Path, ...]) -> dict[str, Any]:
     """A regime file with what it extends filled in; `extending` led to it."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = given_text(path)
     except UnicodeDecodeError as error:
         raise SettingsError(f"regime {path} is no text in UTF-8: {error}. Give YAML.") from error
     document = read_regime_document(text, origin=str(path))

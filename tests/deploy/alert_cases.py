@@ -32,6 +32,7 @@ class Case:
     every: str = "1m"
 
 
+WATERMARK: Final = "ingest_watermark_timestamp_seconds"
 SEEN: Final = for_good("scores_readable", 1)
 FULL: Final = for_good("disk_size_bytes", 1000)
 FALLING: Final = of("disk_free_bytes", "250-0.5x400")
@@ -109,8 +110,16 @@ SCORE_CASES: Final = (
     ),
     Case(
         alert="ForewarnIngestStalled",
-        raising=for_good("ingest_watermark_timestamp_seconds", -10800, table="core/gpu_telemetry"),
-        quiet=for_good("ingest_watermark_timestamp_seconds", -10800, table="core/health_events"),
+        raising=SEEN
+        | for_good("ingest_watermark_timestamp_seconds", -10800, table="core/gpu_telemetry"),
+        quiet=SEEN
+        | for_good("ingest_watermark_timestamp_seconds", -10800, table="core/health_events"),
+    ),
+    Case(  # the store was lost after ten minutes; and an installation that was taken away
+        alert="ForewarnIngestStalled",
+        raising=SEEN | of(WATERMARK, "0+0x10 _x300", table="core/gpu_telemetry"),
+        quiet=of(WATERMARK, "0+0x10 _x300", table="core/gpu_telemetry"),
+        after="4h",
     ),
     Case(
         alert="ForewarnScoreDatabaseFailing",

@@ -12,6 +12,8 @@ from dagster_shared.utils.warnings import BetaWarning
 
 from features.tables import CORE_GPU_TELEMETRY, CORE_HEALTH_EVENTS, GPU_MATRIX, TABLE_BY_KEY
 from pipelines.definitions import build_definitions
+from pipelines.defs.dagster_history import OUR_ASSETS
+from pipelines.defs.hourly import OUR_RUN
 from pipelines.defs.raw import WHOLE
 from pipelines.end_to_end.demo import SAMPLES
 from pipelines.storage.store import TableStore
@@ -72,6 +74,14 @@ def test_the_assets_are_these(tmp_path: Path) -> None:
     keys = ["/".join(key.path) for key in graph.get_all_asset_keys()]
     assert sorted(keys) == ASSETS
     assert set(keys) - {"models/candidate", "monitoring/housekeeping"} <= set(TABLE_BY_KEY)
+    assert graph.get_all_asset_keys() <= OUR_ASSETS
+
+
+def test_every_job_is_marked_as_ours(tmp_path: Path) -> None:
+    found = definitions(tmp_path, "hour").resolve_all_job_defs()
+    named = [job for job in found if not job.name.startswith("__")]
+    assert len(named) == 4
+    assert all(job.tags.items() >= OUR_RUN.items() for job in named)
 
 
 def test_every_asset_says_what_it_is_and_every_table_shows_its_columns(tmp_path: Path) -> None:

@@ -39,6 +39,10 @@ class MemoryBucket:
         self._request(key)
         self.objects[key] = content
 
+    def put_new(self, key: str, content: bytes) -> bool:
+        self._request(key)
+        return self.objects.setdefault(key, content) is content
+
     def copy(self, key: str, to: str) -> None:
         self.put(to, self.get(key)[0])
 

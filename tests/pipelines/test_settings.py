@@ -1,11 +1,15 @@
 """Rules of the settings file: right values are taken, wrong ones are named with what to do."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from pydantic import BaseModel
 
 from features.errors import SettingsError
-from pipelines.settings import ENVIRONMENT_VARIABLE, load_settings
+from pipelines.sections.secret_source import SecretSource
+from pipelines.settings import ENVIRONMENT_VARIABLE, Settings, load_settings
 
 GOOD = """
 site: lab
@@ -21,10 +25,55 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
-    settings = load_settings(write(tmp_path, GOOD))
-    assert settings.inputs == tmp_path / "inputs.yaml"
-    assert settings.store_root == tmp_path / "data" / "tables"
+PATHS = """
+remediation: a
+fault_catalogue: a
+fault_overrides: a
+serving:
+  alertmanager: {url: "http://a", ca_file: a}
+  webhook: {url: "https://a", key: {variable: A}, ca_file: a}
+storage:
+  object_store: {ca_file: a}
+  mlflow: {url: "https://a", ca_file: a}
+api:
+  ledger: {sqlite: a}
+  inbox: {folder: a, key_id: a, key: {variable: A}}
+"""
+
+
+def paths_in(section: BaseModel, key: str = "") -> Iterator[tuple[str, Path]]:
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        if isinstance(value, BaseModel):
+            yield from paths_in(value, f"{key}{name}.")
+        elif isinstance(value, Path):
+            yield f"{key}{name}", value
+
+
+def kinds_in(annotation: object) -> Iterator[object]:
+    yield annotation
+    for part in get_args(annotation):
+        yield from kinds_in(part)
+
+
+def path_keys(section: type[BaseModel], key: str = "") -> Iterator[str]:
+    """Keys of all settings that are paths; those of secrets are whole."""
+    for name, field in section.model_fields.items():
+        for kind in kinds_in(field.annotation):
+            if kind is Path:
+                yield f"{key}{name}"
+            elif not isinstance(kind, type) or not issubclass(kind, BaseModel):
+                continue
+            elif not issubclass(kind, SecretSource):
+                yield from path_keys(kind, f"{key}{name}.")
+
+
+def test_every_path_is_relative_to_the_file_wherever_one_is(tmp_path, monkeypatch) -> None:
+    write(tmp_path, GOOD + PATHS)
+    monkeypatch.chdir(tmp_path.parent)
+    found = dict(paths_in(load_settings(Path(tmp_path.name) / "forewarn.yaml")))
+    assert set(found) == set(path_keys(Settings))  # a new one belongs into PATHS
+    assert set(found.values()) == {tmp_path / n for n in ("inputs.yaml", "data", "a")}
 
 
 def test_the_environment_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,12 @@ import dask
 import pytest
 import yaml
 from distributed import Client, Security
+
+from features.errors import SettingsError
+from pipelines.doctor.servers import probe_slurm_workers
+from pipelines.flow import scale_out, scale_slurm, scale_work
+from pipelines.sections.scale_out import SlurmWorkers
+from pipelines.settings import Settings
 from tests.pipelines.flow.test_scale_out import (
     LIMITS,
     NODES,
@@ -30,12 +36,6 @@ from tests.pipelines.flow.test_scale_out import (
     left_over,
     served_by,
 )
-
-from features.errors import SettingsError
-from pipelines.doctor.servers import probe_slurm_workers
-from pipelines.flow import scale_out, scale_slurm, scale_work
-from pipelines.sections.scale_out import SlurmWorkers
-from pipelines.settings import Settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -18,6 +18,7 @@ from pipelines.doctor.servers import (
     server_probes,
 )
 from pipelines.doctor.sources import probe_prometheus
+from pipelines.orchestration.dagster_home import PASSWORD_VARIABLE, dagster_yaml
 from pipelines.sections.serving import AlertmanagerSettings
 from pipelines.serving.place import score_engine
 from pipelines.serving.score_schema import writing
@@ -96,6 +97,30 @@ def test_a_score_database_on_a_server_tells_its_newest_tick_and_clock(
     gone = content | {"score_database": {"url": url.replace(str(postgres.folder), "/nowhere")}}
     gone_settings = settings_from(gone, origin=tmp_path / "forewarn.yaml")
     assert stored_versions(gone_settings)[0].state == "unreadable"
+
+
+def test_dagster_on_a_server_is_found_by_the_password_that_the_settings_name(
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dagster_postgres")
+    monkeypatch.setenv(PASSWORD_VARIABLE, "")  # put back afterwards
+    monkeypatch.delenv(PASSWORD_VARIABLE)
+    postgres.database("dagster")
+    (tmp_path / "password").write_text("word\n")
+    url = f"postgresql://forewarn@/dagster?host={postgres.folder}"
+    content = {
+        "site": "s",
+        "inputs": "i.yaml",
+        "data_root": "data",
+        "start": "2026-01-01T00:00:00Z",
+        "storage": {"dagster": {"url": url, "password": {"file": str(tmp_path / "password")}}},
+    }
+    settings = settings_from(content, origin=tmp_path / "forewarn.yaml")
+    home = tmp_path / "data" / "dagster"
+    home.mkdir(parents=True)
+    (home / "dagster.yaml").write_text(dagster_yaml(settings))
+    found = next(one for one in server_probes(settings, sends_test=False) if one.name == "dagster")
+    assert "no daemon ever ran" in found.look().what
 
 
 def hook_of(folder: Path, **ledger: Any) -> HookSettings:

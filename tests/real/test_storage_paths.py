@@ -7,8 +7,9 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,6 +41,8 @@ from pipelines.orchestration.dagster_home import dagster_yaml
 from pipelines.serving.place import score_engine
 from pipelines.serving.score_loop import scorer_of
 from pipelines.settings import Settings
+from pipelines.storage import bucket_owner
+from pipelines.storage.bucket_owner import BucketOwnerError, take_over_tables
 from pipelines.storage.object_store import ObjectStoreError
 from pipelines.storage.store import Span, TableStore
 from remediation.actuators.dry_run import DryRunActuator
@@ -239,6 +242,33 @@ def test_an_object_store_killed_amid_writes_leaves_whole_hours_and_the_next_run_
         rewrite(store, 5, energy=0)
         assert set(store.read(CORE_GPU_TELEMETRY)["energy_j"]) == {0}
         assert set(store.generations(GPU_SCORES).values()) == {0}
+
+
+def test_a_second_installation_cannot_write_to_a_prefix_before_it_takes_over(
+    tmp_path, monkeypatch
+) -> None:
+    if reason := absent("weed"):
+        pytest.skip(reason)
+    monkeypatch.setattr(bucket_owner, "_TRUSTED_S", 0.0)
+    with in_bucket(tmp_path / "first", monkeypatch) as variant:
+        places = [variant.settings().store_root]
+        for name in ("second", "third"):
+            installation = replace(variant, folder=tmp_path / name)
+            places.append(installation.settings().store_root)
+        with ThreadPoolExecutor(2) as pool:  # of two that find it free
+            tries = [pool.submit(rewrite, TableStore(one), 1, energy=1) for one in places[:2]]
+        refused = [isinstance(one.exception(), BucketOwnerError) for one in tries]
+        assert sorted(refused) == [False, True]
+        owner, other, third = places[refused.index(False)], places[refused.index(True)], places[2]
+        host = owner.bucket.us().host
+        for one in (other, third):
+            with pytest.raises(BucketOwnerError, match=f"take-over --from {host}"):
+                rewrite(TableStore(one), 1, energy=2)
+            assert set(TableStore(one).read(CORE_GPU_TELEMETRY)["energy_j"]) == {1}
+        take_over_tables(third, former=host)
+        rewrite(TableStore(third), 1, energy=2)
+        with pytest.raises(BucketOwnerError):
+            rewrite(TableStore(owner), 1, energy=3)
 
 
 def test_a_database_of_models_and_runs_that_dies_is_named_and_used_again_once_it_is_back(

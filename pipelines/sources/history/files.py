@@ -37,6 +37,7 @@ from pipelines.sources.history.tables import (
     draw_topology,
 )
 from pipelines.sources.result import SourceResult
+from remediation.given_text import given_text
 
 
 def read_history(
@@ -147,7 +148,7 @@ def _is_excluded(rule: Exclude, path: Path) -> pl.Expr:
 
 def _listed(rule: Exclude, listing: Path, *, asked_by: Path) -> list[str]:
     try:
-        text = listing.read_text(encoding="utf-8")
+        text = given_text(listing)
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(
             f"{listing}, the list of {rule.column} to leave out, cannot be read: {error}. "

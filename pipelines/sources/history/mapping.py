@@ -67,6 +67,7 @@ from pipelines.sources.history.mapping_sections import (
     Section,
     TopologyTable,
 )
+from remediation.given_text import given_text
 from remediation.strict_yaml import parse_yaml
 
 _FILLED_BY_READER: Final = frozenset({"source", "ingested_at"})
@@ -222,7 +223,7 @@ def load_mapping(path: Path) -> HistoryMapping:
         SettingsError: The file is absent, is no YAML, or does not hold the grammar.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = given_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"mapping {path} cannot be read: {error}") from error
     return parse_mapping(text, origin=str(path))

@@ -11,6 +11,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from features.errors import SettingsError
+from remediation.given_text import given_text
 
 _SHORTEST_SCRUBBED = 4  # a shorter secret would blank out ordinary words
 
@@ -82,7 +83,7 @@ class Auth:
             secret = os.environ.get(self.env or "", "").strip()
         else:
             try:
-                secret = self.file.read_text(encoding="utf-8").strip()
+                secret = given_text(self.file).strip()
             except (OSError, UnicodeDecodeError) as error:
                 reason = getattr(error, "strerror", None) or "not UTF-8"
                 raise SettingsError(

@@ -25,6 +25,7 @@ from pydantic import (
 
 from features.errors import SettingsError
 from features.vocabulary import JOB_CAUSES
+from remediation.given_text import given_bytes
 from remediation.strict_yaml import parse_yaml
 
 SHIPPED_RULES: Final = Path(__file__).parents[2] / "catalogue" / "job_faults.yaml"
@@ -202,7 +203,7 @@ def load_job_rules(path: Path | None = None) -> JobRules:
     """
     path = path or SHIPPED_RULES
     try:
-        data = path.read_bytes()
+        data = given_bytes(path)
         document: Any = parse_yaml(data.decode())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SettingsError(

@@ -28,6 +28,7 @@ from features.errors import SettingsError, SourceError
 from pipelines.sources.http.auth import safe_url
 from pipelines.sources.site.input_base import FileInput
 from pipelines.sources.site.inputs import KINDS, InputList
+from remediation.given_text import given_text
 from remediation.strict_yaml import is_quotable, parse_yaml, shortly
 
 _UNFINISHED: Final = (".", "_temporary")  # hidden files, and what a crashed writer leaves behind
@@ -92,7 +93,7 @@ def load_inputs(path: Path) -> SiteInputs:
         SettingsError: The file cannot be read, is no YAML, or says something else.
     """
     try:
-        document: Any = parse_yaml(path.read_text(encoding="utf-8"))
+        document: Any = parse_yaml(given_text(path))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         # Dates that are none, numbers too long and nests too deep are no YAMLError to PyYAML.
         raise SettingsError(

@@ -23,6 +23,7 @@ from features.matrix import MatrixSpec, Part
 from models.benchmark.protocol import BenchmarkProtocol, Ranking, Rival
 from models.evaluation.row_metrics import Bootstrap
 from models.specs import TrainSpec
+from remediation.given_text import given_text
 from remediation.strict_yaml import parse_yaml
 
 MAPPINGS: Final = Path(__file__).parents[2] / "mappings"
@@ -240,7 +241,7 @@ def load_shared(path: Path = SHARED) -> SharedSettings:
 
 def _parsed(path: Path, grammar: type[_Section]) -> _Section:
     try:
-        document: Any = parse_yaml(path.read_text(encoding="utf-8"))
+        document: Any = parse_yaml(given_text(path))
         return grammar.model_validate(document)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SettingsError(f"benchmark protocol {path} cannot be read: {error}") from error

@@ -125,6 +125,19 @@ def test_all_unknown_is_hatched_and_said(site: BoardWorld) -> None:
     assert '<path class="q"' not in page.partition('class="racks')[2]
 
 
+def test_a_store_that_cannot_be_read_does_not_make_nodes_look_up(site: BoardWorld) -> None:
+    state = {"node": "n1", "state": "down", "valid_from": T0 - HOUR}
+    site.store(CORE_NODE_STATES, [state])
+    assert "drained or down is unknown" not in site.browser().get("/").text
+    folder = site.settings.data_root / "tables" / CORE_NODE_STATES.asset_key
+    for file in folder.iterdir():
+        file.write_bytes(b"damaged")
+    page = told(site.browser().get("/").text)
+    assert (
+        f"drained or down is unknown: the tables have not been readable since {T0:%Y-%m-%d}" in page
+    )
+
+
 def test_expired_scores_are_said_first_and_nothing_is_intended(site: BoardWorld) -> None:
     site.decide_on("n1", stops=[("cap_rack", "full")])
     site.now = T0 + timedelta(hours=2, minutes=5)

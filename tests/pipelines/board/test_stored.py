@@ -2,12 +2,16 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import polars as pl
 import pytest
 
 from features.tables import CORE_GPU_TELEMETRY, CORE_JOBS, CORE_NODE_STATES
+from pipelines.board.desk import STATES_KEPT_S, Desk, Kept
 from pipelines.board.stored import states_now, telemetry_of, told_of_gpu, told_of_node
+from pipelines.board.zone import UTC_ZONE
 from pipelines.storage.store import Span, TableStore
 
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
@@ -110,3 +114,25 @@ def test_the_present_state_is_the_last_one_that_began(tmp_path: Path) -> None:
     store.write(CORE_NODE_STATES, frame)
     found = [states_now(store, T0 + step * HOUR)["state"].item() for step in (-1, 0, 1, 5)]
     assert found == ["up", "down", "drain", "drain"]
+
+
+def test_states_that_cannot_be_read_are_unknown_since_the_first_try_and_known_again(
+    tmp_path,
+) -> None:
+    clock = [0.0]
+    settings = SimpleNamespace(store_root=tmp_path)
+    sources: Any = SimpleNamespace(settings=settings)
+    parts: Any = {"access": None, "sessions": None, "asked": None}
+    desk = Desk(sources=sources, kept=Kept(lambda: clock[0]), **parts)
+    assert desk.states(T0).words(UTC_ZONE) == ""  # nothing was ever stored: that is no failure
+    file = tmp_path / CORE_NODE_STATES.asset_key / f"{T0:%Y-%m-%dT%H}.parquet"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"damaged")
+    for hours in (1, 2):
+        clock[0] += STATES_KEPT_S
+        found = desk.states(T0 + hours * HOUR)
+        assert found.frame.is_empty()
+        assert UTC_ZONE.text(T0 + HOUR) in found.words(UTC_ZONE)
+    file.unlink()
+    clock[0] += STATES_KEPT_S
+    assert desk.states(T0 + 3 * HOUR).words(UTC_ZONE) == ""

@@ -10,7 +10,8 @@ import sqlalchemy as sa
 
 from features.errors import DataError
 from features.tables import CORE_HEALTH_EVENTS
-from pipelines.defs.dagster_history import DagsterArea, dagster_areas
+from pipelines.defs.dagster_history import DagsterArea, dagster_areas, is_ours
+from pipelines.defs.hourly import OUR_RUN
 from pipelines.defs.housekeeping import housekeeping_assets
 from pipelines.defs.resources import Installation
 from pipelines.defs.table_look import look_of
@@ -64,8 +65,9 @@ def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
 
 def recorded(instance: dg.DagsterInstance) -> tuple[str, str]:
     """A run that ended and one at work, each with an event, and an event without a run."""
-    ended = instance.create_run_for_job(idle, status=dg.DagsterRunStatus.SUCCESS)
-    at_work = instance.create_run_for_job(idle, status=dg.DagsterRunStatus.STARTED)
+    of = dg.DagsterRunStatus
+    ended = instance.create_run_for_job(idle, status=of.SUCCESS, tags=OUR_RUN)
+    at_work = instance.create_run_for_job(idle, status=of.STARTED, tags=OUR_RUN)
     for run in (ended, at_work):
         instance.report_engine_event("said", run, job_name=run.job_name, run_id=run.run_id)
     key = ["scores", "gpu_scores"]
@@ -100,6 +102,28 @@ def test_old_runs_go_with_all_that_is_of_them_and_those_at_work_stay(
     assert not area.chores()
 
 
+def test_what_other_teams_keep_in_the_same_dagster_stays(instance: dg.DagsterInstance) -> None:
+    theirs, mixed, ours = ["team", "table"], [["team", "table"], ["core", "jobs"]], ["core", "jobs"]
+    check = dg.AssetCheckKey(dg.AssetKey(ours), "keys")
+
+    def run(*selection: list[str]) -> str:
+        keys = frozenset(map(dg.AssetKey, selection)) or None
+        of = dg.DagsterRunStatus.SUCCESS
+        return instance.add_run(dg.DagsterRun("a", status=of, asset_selection=keys)).run_id
+
+    assert is_ours(dg.DagsterRun("a", asset_check_selection=frozenset({check})))
+    kept = {run(), run(theirs), run(*mixed)}
+    by_hand = {run(ours)}
+    for key in (theirs, ours):
+        instance.report_runless_asset_event(dg.AssetMaterialization(key, partition="p"))
+    assert set(instance.get_run_ids()) == kept | by_hand
+    for chore in DagsterArea(instance, datetime.now(UTC) + timedelta(hours=1)).chores():
+        chore.make()
+    assert set(instance.get_run_ids()) == kept
+    assert instance.fetch_materializations(dg.AssetKey(theirs), limit=1).records
+    assert not instance.fetch_materializations(dg.AssetKey(ours), limit=1).records
+
+
 def test_a_database_of_dagster_that_cannot_be_used_is_one_clear_error(
     instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +135,7 @@ def test_a_database_of_dagster_that_cannot_be_used_is_one_clear_error(
         raise sa.exc.OperationalError("DELETE", {}, Exception("database is locked"))
 
     monkeypatch.setattr(instance, "delete_run", broken)
-    monkeypatch.setattr(instance, "get_run_ids", broken)
+    monkeypatch.setattr(instance, "get_runs", broken)
     for act in (area.chores, found[0].make):
         with pytest.raises(DataError, match="database is locked"):
             act()

@@ -295,13 +295,15 @@ def self_signed(folder: Path, *, days: int) -> Path:
 
 def test_daemons_of_dagster_are_known_by_their_last_sign_of_life(tmp_path: Path) -> None:
     (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    assert "no daemon ever ran" in doctor_servers.probe_dagster(tmp_path).what
+    assert (
+        "no daemon ever ran" in doctor_servers.probe_dagster(settings_of(tmp_path), tmp_path).what
+    )
     now = datetime.now(UTC).timestamp()
 
     def beat(kind: str, at: float) -> Finding:
         with DagsterInstance.from_config(str(tmp_path)) as instance:
             instance.add_daemon_heartbeat(DaemonHeartbeat(at, kind, "id"))
-        return doctor_servers.probe_dagster(tmp_path)
+        return doctor_servers.probe_dagster(settings_of(tmp_path), tmp_path)
 
     assert beat("SCHEDULER", now).state == "ok"
     assert beat("SENSOR", now - 3600).state == "warn"
@@ -310,8 +312,10 @@ def test_daemons_of_dagster_are_known_by_their_last_sign_of_life(tmp_path: Path)
 
 def test_a_home_that_dagster_never_used_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    assert "no daemon ever ran" in doctor_servers.probe_dagster(tmp_path).what
-    assert doctor_servers.probe_dagster(tmp_path / "none").state == "warn"
+    assert (
+        "no daemon ever ran" in doctor_servers.probe_dagster(settings_of(tmp_path), tmp_path).what
+    )
+    assert doctor_servers.probe_dagster(settings_of(tmp_path), tmp_path / "none").state == "warn"
     assert [one.name for one in tmp_path.iterdir()] == ["dagster.yaml"]
 
 
@@ -364,4 +368,4 @@ def test_a_database_of_dagster_that_is_down_is_no_fault_of_ours(
     monkeypatch.setattr(DagsterInstance, "from_config", fails)
     (tmp_path / "dagster.yaml").write_text("storage: {postgres: {}}\n")
     with pytest.raises(SourceError, match="cannot be read: too many retries"):
-        doctor_servers.probe_dagster(tmp_path)
+        doctor_servers.probe_dagster(settings_of(tmp_path), tmp_path)

@@ -54,6 +54,12 @@ def test_volume_is_held_against_the_usual_hour(
     assert volume(part(rows), [part(n) for n in before]).is_passed is is_passed
 
 
+@pytest.mark.parametrize(("rows", "is_passed"), [(5000, True), (1, True), (0, False)])
+def test_a_burst_of_events_is_no_wrong_volume_and_silence_is(rows: int, is_passed: bool) -> None:
+    found = volume(part(rows), [part(100)] * 4, comes_in_bursts=True)
+    assert found.is_passed is is_passed
+
+
 def test_a_column_that_went_null_is_named() -> None:
     usual = [part(10, power_w=0.0, xid=0.9)] * 3
     assert null_shares(part(40, power_w=0.1, xid=1.0), usual).is_passed

@@ -34,7 +34,7 @@ def write(store: TableStore, hour: int, count: int, generation: int = 1) -> None
 
 def compact(store: TableStore, until: datetime = LATE) -> int:
     plans = plan_days(store, CORE_HEALTH_EVENTS, since=T0 - DAY, until=until)
-    return compact_days(store, CORE_HEALTH_EVENTS, plans)
+    return len(compact_days(store, CORE_HEALTH_EVENTS, plans))
 
 
 def sweep(store: TableStore) -> None:
@@ -176,7 +176,7 @@ def test_an_old_day_keeps_one_hour_in_so_many_and_says_so_once(tmp_path: Path) -
         plans = plan_days(
             store, CORE_HEALTH_EVENTS, since=T0, until=LATE, thin_before=T0 + DAY, every_h=6
         )
-        return compact_days(store, CORE_HEALTH_EVENTS, plans)
+        return len(compact_days(store, CORE_HEALTH_EVENTS, plans))
 
     assert thin() == 1
     assert seen(store) == {0: 1, 6: 7}

@@ -20,6 +20,7 @@ from pipelines.landing.landed import reading_id
 from pipelines.retention import compaction, compaction_landing
 from pipelines.retention.areas import areas_of
 from pipelines.retention.chores import Change, Chore, planned, retain
+from pipelines.retention.compaction import DayPlan
 from pipelines.retention.landing import LandingArea
 from pipelines.retention.records import LeftoversArea
 from pipelines.retention.tables import TablesArea
@@ -145,6 +146,33 @@ def test_the_hours_of_a_day_go_before_the_day_that_hides_them(
     retain(site, [TablesArea(site, late)], now=late)
     assert len(gone) == 25
     assert is_day_file(gone[-1])
+
+
+@pytest.mark.parametrize(
+    ("waiting", "words"),
+    [
+        ({0}, "makes one file a day of 1 day, {1} to {1}; leaves 1 day being written"),
+        ({0, 1}, "leaves 2 days being written for the next call"),
+        (set(), "makes one file a day of 2 days, {0} to {1}"),
+    ],
+)
+def test_a_day_that_waits_for_its_writer_is_not_said_to_be_done(
+    site: Settings, monkeypatch: pytest.MonkeyPatch, waiting: set[int], words: str
+) -> None:
+    build(site, 0)
+    build(site, 1)
+    area, real = TablesArea(site, T0 + 9 * DAY), compaction.compact_day
+
+    def compact_day(store: TableStore, contract: TableContract, plan: DayPlan) -> bool:
+        return (plan.day - T0).days not in waiting and real(store, contract, plan)
+
+    monkeypatch.setattr(compaction, "compact_day", compact_day)
+    done = retain(site, [area], now=T0 + 9 * DAY)
+    said = [one for one in done.changes[area.name] if one.table == CORE_HEALTH_EVENTS.asset_key]
+    (change,) = [one for one in said if "being written" in one.what or "one file" in one.what]
+    days = [f"{T0 + day * DAY:%Y-%m-%d}" for day in range(2)]
+    assert change.what.startswith(words.format(*days))
+    assert change.n_files == 24 * (2 - len(waiting))
 
 
 def test_a_day_is_on_the_disk_before_its_hours_may_go(

@@ -63,7 +63,8 @@ def secrets(monkeypatch, tmp_path) -> dict[str, Any]:
         ({"mlflow": {"url": "https://word@models.example"}}, "name a token"),
         ({"object_store": {"endpoint": "http://store:99999"}}, "endpoint"),
         ({"object_store": {"endpoint": "http://[::1"}}, "endpoint"),
-        ({"object_store": {"ca_file": "ca.pem"}}, "whole path"),
+        ({"object_store": {"ca_file": " "}}, "a path cannot be empty"),
+        ({"object_store": {"access_key": {"file": "key"}}}, "whole path"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_without_repeating_a_password(

@@ -64,6 +64,7 @@ def page(*keys: str, more: str = "") -> Answer:
 ASKED: dict[str, Callable[[S3Bucket], object]] = {
     "get": lambda bucket: bucket.get("a/x"),
     "put": lambda bucket: bucket.put("a/x", b"1"),
+    "put_new": lambda bucket: bucket.put_new("a/x", b"1"),
     "copy": lambda bucket: bucket.copy("a/x", "a/y"),
     "delete": lambda bucket: bucket.delete(["a/x"]),
     "look": lambda bucket: bucket.look("a/x"),
@@ -98,7 +99,7 @@ def test_what_is_no_answer_of_the_store_is_neither_absence_nor_success(
 ) -> None:
     server.answer = lambda _, __: answer
     for name, ask in ASKED.items():
-        if name == "put" and "ETag" in answer.headers and answer.length == -1:
+        if name in ("put", "put_new") and "ETag" in answer.headers and answer.length == -1:
             continue  # it has the tag that says it was put
         with pytest.raises(
             ObjectStoreError, match=rf"{server.url}: cannot .* s3://fleet/a"
@@ -127,7 +128,7 @@ def test_an_object_that_is_not_there_is_said_by_the_store_alone(bucket, server) 
         with pytest.raises(FileNotFoundError, match="s3://fleet/a/x"):
             ASKED[name](bucket)
     # As Amazon answers where the endpoint has the bucket's name in it as well.
-    for name in ("put", "delete", "look", "listing"):
+    for name in ("put", "put_new", "delete", "look", "listing"):
         with pytest.raises(ObjectStoreError):
             ASKED[name](bucket)
     server.answer = lambda _, __: page()
@@ -156,6 +157,26 @@ def test_a_put_that_got_no_answer_in_time_is_tried_again(bucket, server) -> None
     put = Answer(headers={"ETag": "t"})
     server.answer = lambda _, number: Answer(is_silent=True) if number == 1 else put
     bucket.put("a/x", b"1")
+    assert server.n_requests == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_put"),
+    [
+        (Answer(headers={"ETag": "t"}), True),
+        (refusal(412, "PreconditionFailed"), False),
+        (refusal(409, "ConditionalRequestConflict"), False),
+    ],
+)
+def test_the_store_says_whether_an_object_was_new(bucket, server, answer, is_put) -> None:
+    server.answer = lambda _, __: answer
+    assert bucket.put_new("a/x", b"1") is is_put
+
+
+def test_a_store_that_knows_no_condition_is_given_the_object_without(bucket, server) -> None:
+    answers = [refusal(501, "NotImplemented"), Answer(headers={"ETag": "t"})]
+    server.answer = lambda _, number: answers[number - 1]
+    assert bucket.put_new("a/x", b"1")
     assert server.n_requests == 2
 
 

@@ -292,6 +292,21 @@ def test_g26_what_is_put_in_can_be_read_by_the_hooks_group(site):
     assert path.stat().st_gid == site.root.stat().st_gid
 
 
+def test_an_inbox_that_the_unit_may_not_make_is_made_whole_by_root_or_not_at_all(
+    tmp_path, monkeypatch
+) -> None:
+    def refuses(_path: Path, _mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "chmod", refuses)
+        with pytest.raises(SettingsError, match="systemd-tmpfiles --create") as said:
+            prepare_inbox(tmp_path / "inbox")
+    assert f"d {tmp_path}/inbox/new 3730 {os.geteuid()} {os.getegid()} -" in str(said.value)
+    assert not (tmp_path / "inbox" / NEW).exists()  # else the next start would leave it closed
+    prepare_inbox(tmp_path / "inbox")
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
 def test_g23_a_key_that_others_can_read_is_refused(tmp_path, mode):
     path = tmp_path / "key"
