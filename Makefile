@@ -31,10 +31,10 @@ demo: $(STAMP)  ## the whole flow on data_samples/, ending with the ranked nodes
 	$(BIN)/forewarn demo --out $(DEMO_DIR)
 
 test: $(STAMP)  ## the fast tests
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: $(STAMP)  ## every test
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(STAMP)  ## format, style, types, the arrows between the rooms
 	$(BIN)/ruff format --check .

@@ -4,6 +4,7 @@ What is written is decided in `score_database`, what is read in `score_reader`. 
 microseconds since 1970 UTC: both databases compare them alike and neither knows of zones.
 """
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -305,7 +306,12 @@ def _explained(engine: sa.Engine) -> Iterator[None]:
 
 def _set_up_sqlite(connection: Any, _record: object) -> None:
     connection.isolation_level = None  # transactions begin where we say
-    connection.execute("PRAGMA journal_mode = WAL")
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.OperationalError as error:
+        # This statement alone does not wait: of several that make the file, one gets through.
+        if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+            raise
     # A crash of the machine may take the last ticks; the published folder has them.
     connection.execute("PRAGMA synchronous = NORMAL")
 

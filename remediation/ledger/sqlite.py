@@ -123,7 +123,7 @@ class SqliteLedger:
     def _prepare(self) -> None:
         # FULL: an intent must be on disk before anything is done. Recursive triggers: without
         # them INSERT OR REPLACE would delete a row unseen by the trigger.
-        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._use_wal()
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute("PRAGMA foreign_keys = ON")
         self._connection.execute("PRAGMA recursive_triggers = ON")
@@ -139,6 +139,15 @@ class SqliteLedger:
                     f"ledger {self._path}: version {version} with {tables} objects, expected "
                     f"version {VERSION}. Name another file, or the Forewarn that wrote this one."
                 )
+
+    def _use_wal(self) -> None:
+        """Has the file keep a log beside it; where another process is at the file, it does so."""
+        try:
+            self._connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            # This statement alone does not wait: of several that make the file, one gets through.
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise
 
     def __enter__(self) -> Self:
         """The ledger itself."""

@@ -16,8 +16,9 @@ from typing import Any, Final
 
 import dagster as dg
 import pytest
+import sqlalchemy as sa
 import yaml
-from dagster._core.storage.event_log.sqlite import sqlite_event_log
+from dagster._core.storage.event_log.sqlite import consolidated_sqlite_event_log
 from dagster._core.storage.runs.sqlite import sqlite_run_storage
 from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
 from dagster._utils.schedules import schedule_execution_time_iterator
@@ -40,9 +41,16 @@ SCHEDULES: Final = ("records", "daily", "training")
 RUN_KEY: Final = "dagster/run_key"
 MOST_RUNS: Final = 60
 """Runs of hours after which a look has run wild."""
-_DAGSTER: Final = """telemetry: {enabled: false}
-compute_logs: {module: dagster._core.storage.noop_compute_log_manager, class: NoOpComputeLogManager}
+_DAGSTER: Final = """telemetry: {{enabled: false}}
+compute_logs:
+  module: dagster._core.storage.noop_compute_log_manager
+  class: NoOpComputeLogManager
+event_log_storage:
+  module: dagster._core.storage.event_log
+  class: ConsolidatedSqliteEventLogStorage
+  config: {{base_dir: {home}}}
 """
+"""Events in one file: a file for each run, made anew, was a third of all work."""
 _MISSED: Final = 5
 """Ticks of a schedule that Dagster makes up for by itself."""
 
@@ -81,19 +89,21 @@ class Clock:
 
 
 @contextmanager
-def kept_engines() -> Iterator[None]:
+def kept_connections() -> Iterator[None]:
     """Has Dagster keep its connections to a SQLite file: one for each event is half of all work."""
+    kept: dict[str, sa.Engine] = {}
+
+    def once(url: str, **more: Any) -> sa.Engine:
+        if url not in kept:
+            kept[url] = sa.create_engine(url, **more | {"poolclass": sa.QueuePool})
+        return kept[url]
+
     with pytest.MonkeyPatch.context() as patch:
-        for module in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
-            kept: dict[str, Any] = {}
-
-            def once(
-                url: str, *, _make: Any = module.create_engine, _kept: Any = kept, **more: Any
-            ) -> Any:
-                return _kept.get(url) or _kept.setdefault(url, _make(url, **more))
-
+        for module in (consolidated_sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
             patch.setattr(module, "create_engine", once)
         yield
+    for engine in kept.values():
+        engine.dispose()
 
 
 @dataclass(frozen=True)
@@ -340,13 +350,13 @@ def new_life(root: Path, record: Path, *, begins: datetime = T0) -> Iterator[Lif
     """
     home = root / "dagster"
     home.mkdir(exist_ok=True)
-    (home / "dagster.yaml").write_text(_DAGSTER)
+    (home / "dagster.yaml").write_text(_DAGSTER.format(home=home))
     clock, log = Clock(begins), logging.getLogger("dagster")
     with (
         warnings.catch_warnings(),
         pytest.MonkeyPatch.context() as patch,
         clock.rules(),
-        kept_engines(),
+        kept_connections(),
         dg.DagsterInstance.from_config(str(home)) as instance,
     ):
         warnings.simplefilter("ignore")  # Dagster's own deprecations, not ours to fix

@@ -13,8 +13,6 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from pipelines.end_to_end.demo import run_demo
-
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NAMES = ["01_the_flow", "02_bring_your_own_history", "03_reading_a_model", "04_policy_replay"]
 MOST_STATEMENTS = 30
@@ -26,13 +24,6 @@ def _read(name: str) -> nbformat.NotebookNode:
 
 def _code(book: nbformat.NotebookNode) -> list[str]:
     return [cell.source for cell in book.cells if cell.cell_type == "code"]
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("demo")
-    run_demo(out, say=lambda _: None)
-    return out
 
 
 def test_every_notebook_is_tested() -> None:
@@ -73,8 +64,8 @@ def test_no_path_of_a_machine_is_named(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_runs(name: str, demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FOREWARN_DEMO", str(demo))
+def test_a_notebook_runs(name: str, finished_demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOREWARN_DEMO", str(finished_demo))
     book = _read(name)
     client = NotebookClient(
         book, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}

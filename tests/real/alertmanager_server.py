@@ -86,7 +86,7 @@ class AlertmanagerServer:
                 ],
                 stdout=log, stderr=log,
             )  # fmt: skip
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
                 if requests.get(f"{self.url}/-/ready", timeout=2).ok:

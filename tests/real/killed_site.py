@@ -172,7 +172,7 @@ class Site:
     start: datetime
     last: datetime
     more: dict[str, Any]
-    sensor_seconds: int = 1
+    sensor_seconds: int = 2
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

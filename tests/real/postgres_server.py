@@ -51,7 +51,7 @@ class PostgresServer:
                 ],
                 stdout=log, stderr=log, cwd="/", user=self._user,
             )  # fmt: skip
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         ready = [str(PROGRAMS / "pg_isready"), "-q", "-h", str(self.folder)]
         while time.monotonic() < deadline and self._process.poll() is None:
             if subprocess.run(ready, check=False).returncode == 0:

@@ -64,7 +64,7 @@ class PrometheusServer:
                 stdout=log,
                 stderr=log,
             )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             try:
                 if requests.get(f"{self.url}/-/ready", timeout=2).ok:

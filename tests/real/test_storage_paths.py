@@ -58,10 +58,10 @@ from storage_variants import (
     END,
     Variant,
     all_together,
-    by_dask,
     embedded,
     in_bucket,
     on_postgres,
+    on_postgres_by_dask,
 )
 
 pytestmark = [
@@ -80,9 +80,8 @@ TABLES: Final = (
 
 Opens = Callable[[Path, Any], AbstractContextManager[Variant]]
 VARIANTS: Final[dict[str, tuple[Opens, list[str]]]] = {
-    "postgres": (on_postgres, ["postgres"]),
+    "postgres by dask": (on_postgres_by_dask, ["postgres", "distributed"]),
     "bucket": (in_bucket, ["weed"]),
-    "dask": (by_dask, ["distributed"]),
     "all together": (all_together, ["postgres", "weed", "distributed"]),
 }
 

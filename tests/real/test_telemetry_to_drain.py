@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from features.tables import GPU_SCORES, NODE_SCORES
-from pipelines.end_to_end.demo import SAMPLES, VALID_UNTIL, run_demo
+from pipelines.end_to_end.demo import SAMPLES, VALID_UNTIL
 from pipelines.flow.steps import node_policy
 from pipelines.settings import Settings, load_settings
 from pipelines.storage.store import TableStore
@@ -37,12 +37,11 @@ pytestmark = [
 
 
 @pytest.fixture
-def settings(tmp_path):
+def settings(request):
     """The whole flow on the sample fleet."""
     if reason := why_not():
         pytest.skip(reason)
-    run_demo(tmp_path / "demo", say=lambda _: None)
-    return load_settings(tmp_path / "demo" / "forewarn.yaml")
+    return load_settings(request.getfixturevalue("finished_demo") / "forewarn.yaml")
 
 
 @pytest.fixture

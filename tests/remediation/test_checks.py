@@ -47,7 +47,7 @@ def is_alive(pid: int) -> bool:
 
 
 def ends(pid: int) -> bool:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while is_alive(pid) and time.monotonic() < end:
         time.sleep(0.02)
     return not is_alive(pid)
@@ -79,7 +79,7 @@ def test_g24_what_cannot_be_started_is_unknown(runner):
 
 FORKS = (
     "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', "
-    "'import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)']); "
+    "'import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(300)']); "
     "print(p.pid, flush=True); "
 )
 
@@ -98,7 +98,7 @@ def test_g24_it_may_tidy_up_before_it_is_killed(runner):
         "import signal, sys, time; signal.signal(15, lambda *_: (print('tidy'), sys.exit(0))); "
         "print('ready', flush=True); time.sleep(60)"
     )
-    result = run(runner, python(code, timeout_minutes=1.5 * SECOND))
+    result = run(runner, python(code, timeout_minutes=3 * SECOND))
     assert (result.status, result.output) == ("unknown", "ready\ntidy\n")
 
 
@@ -167,7 +167,7 @@ def test_g24_stopping_kills_what_runs_and_begins_no_more():
     check = python("import os, time; print(os.getpid(), flush=True); time.sleep(60)")
     runner.start(check, node="a", boot_id=None)
     (thread,) = runner._running.values()
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not thread.running() and time.monotonic() < end:
         time.sleep(0.01)
     (result,) = runner.stop()
@@ -179,7 +179,7 @@ def test_g24_a_check_of_a_node_that_is_no_longer_held_is_killed(runner):
     for node in ("a", "b"):
         assert runner.start(python("import time; time.sleep(60)"), node=node, boot_id=None)
     runner.keep({"b"})
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not (ended := runner.finished(wait_s=0.1)) and time.monotonic() < end:
         pass
     (result,) = ended

@@ -34,6 +34,7 @@ def plan(minutes, wanted=HOURLY):
     return plan_engine(wanted, bucket=minutes * MIN, derived=DERIVED, counters=COUNTERS)
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     samples=records(),

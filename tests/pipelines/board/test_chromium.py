@@ -70,12 +70,12 @@ def served(tmp_path: Path) -> Iterator[Served]:
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not server.started and time.monotonic() < deadline:
         time.sleep(0.05)
     yield Served(f"http://127.0.0.1:{port}", app, site)
     server.should_exit = True
-    thread.join(timeout=20)
+    thread.join(timeout=120)
 
 
 def browse(address: str, folder: Path, *more: str, seconds: int = 4) -> tuple[str, list[str]]:
@@ -86,7 +86,7 @@ def browse(address: str, folder: Path, *more: str, seconds: int = 4) -> tuple[st
         f"--user-data-dir={folder / 'profile'}", f"--virtual-time-budget={1000 * seconds}",
         *more, address,
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     return done.stdout, re.findall(r".*CONSOLE.*|.*Refused to.*", done.stderr)
 
 

@@ -40,12 +40,12 @@ def test_a_tick_by_hand_then_the_loop_until_sigterm(tmp_path: Path) -> None:
     assert latest["model_versions"] == {"24": "gpu-failure-24h/prior"}
     loop = subprocess.Popen((*words, "--loop"), stderr=subprocess.PIPE, text=True)
     status = world.settings.scores_dir / "scorer_status.json"
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while json.loads(status.read_bytes())["pid"] != loop.pid:
         assert time.monotonic() < until
         assert loop.poll() is None
         time.sleep(0.1)
     loop.send_signal(signal.SIGTERM)
-    _, said = loop.communicate(timeout=60)
+    _, said = loop.communicate(timeout=120)
     assert loop.returncode == 0, said
     assert json.loads(status.read_bytes())["phase"] == "stopped"

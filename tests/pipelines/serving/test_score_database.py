@@ -2,10 +2,13 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -56,6 +59,26 @@ def test_before_the_first_tick_everything_is_empty_and_no_file_is_made(
     assert ranking(engine).rows.is_empty()
     assert score_reader.live_quality(engine).is_empty()
     assert not (tmp_path / "scores.db").exists()
+
+
+def test_the_database_is_written_while_another_process_makes_the_file(
+    engine: sa.Engine, tmp_path: Path
+) -> None:
+    path = tmp_path / "scores.db"
+
+    def write() -> int | None:
+        with writing(engine) as connection:
+            return score_schema.version_of(connection)
+
+    with (
+        closing(sqlite3.connect(path, isolation_level=None)) as other,
+        ThreadPoolExecutor() as pool,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        written = pool.submit(write)
+        wait([written], timeout=0.5)
+        other.execute("ROLLBACK")
+        assert written.result() == score_schema.VERSION
 
 
 def test_a_tick_is_written_once_and_an_older_one_never(engine: sa.Engine) -> None:

@@ -1,6 +1,8 @@
 """Both ledgers hold the same promises; the SQLite one also against people with a shell."""
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 
@@ -191,6 +193,24 @@ def test_a_ledger_survives_being_closed(tmp_path):
         assert not ledger.append(entry("i"))
         assert ledger.append(entry("j"))
         assert ledger.verify().is_whole
+
+
+def test_a_ledger_is_opened_while_another_process_makes_its_file(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+
+    def append() -> bool:
+        with SqliteLedger(path) as ledger:
+            return ledger.append(entry("i1"))
+
+    with (
+        closing(sqlite3.connect(path, isolation_level=None)) as other,
+        ThreadPoolExecutor() as pool,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        appended = pool.submit(append)
+        wait([appended], timeout=0.2)
+        other.execute("ROLLBACK")
+        assert appended.result()
 
 
 @pytest.mark.parametrize("content", [b"not a database at all, but long enough", b"dir"])

@@ -127,6 +127,7 @@ def assert_same_exemplar(sample, theirs):
     assert ours.ts_ns == ts_ns or abs(ours.ts_ns - ts_ns) <= 1e-15 * abs(ts_ns) + 1
 
 
+@pytest.mark.slow
 @settings(max_examples=70)
 @given(text=text_pages())
 def test_samples_of_text_pages_are_those_of_the_official_parser(text):
@@ -145,6 +146,7 @@ def test_samples_of_openmetrics_pages_are_those_of_the_official_parser(text):
         assert_same(read(text, scan, openmetrics=None), theirs, set())
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(line=spoiled_lines(text_pages()))
 def test_what_is_still_a_line_of_text_format_is_read_as_by_the_official_parser(line):

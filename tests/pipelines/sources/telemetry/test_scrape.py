@@ -4,6 +4,7 @@ import gzip
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -15,7 +16,9 @@ from pipelines.sources.telemetry.scrape import ScrapeSettings, pull_scrape
 
 NOW = datetime(2026, 1, 6, tzinfo=UTC)
 TS = datetime(2026, 1, 5, 23, 59, tzinfo=UTC)
-QUICK = ScrapeSettings(timeout_s=0.3, deadline_s=0.5, max_bytes=100_000, pause_s=0.25)
+PATIENT = ScrapeSettings(timeout_s=30, deadline_s=60, max_bytes=100_000, pause_s=0.25)
+QUICK = replace(PATIENT, timeout_s=1.5, deadline_s=2.5)
+"""For targets that are waited for in vain; beside them others answer, on a busy machine too."""
 PAGE = b'DCGM_FI_DEV_GPU_TEMP{UUID="GPU-a",Hostname="n1"} 50\n'
 SMI = b'nvidia_smi_temperature_gpu{uuid="c0b5694b-2b5d-6b20-f903-558341437f6b"} 51\n'
 
@@ -61,7 +64,7 @@ class Exporter(BaseHTTPRequestHandler):
             case "/empty":
                 self.answer(b"")
             case "/hangs":
-                self.server.release.wait(5)
+                self.server.release.wait(60)
             case "/drips":
                 self.send_response(200)
                 self.end_headers()
@@ -102,7 +105,7 @@ def running():
         thread.join()
 
 
-def pull(server, *paths, settings=QUICK, **options):
+def pull(server, *paths, settings=PATIENT, **options):
     urls = [f"http://127.0.0.1:{server.server_port}{path}" for path in paths]
     pauses = []
     result = merge(
@@ -152,7 +155,7 @@ def test_a_page_may_be_packed_and_may_bring_its_own_times(exporter):
         ("/gone", "target answered with status 404", 1),
         ("/elsewhere", "target sends elsewhere (status 302), which is not followed", 1),
         ("/hangs", "target did not answer in time", 2),
-        ("/drips", "page took longer than 0.5 s", 1),
+        ("/drips", "page took longer than 2.5 s", 1),
         ("/bomb", "page is longer than 100000 bytes", 1),
         ("/badly-packed", "target's answer is not valid: DecodeError", 1),
         ("/breaks-off", "target cannot be reached, or broke off", 2),
@@ -160,8 +163,9 @@ def test_a_page_may_be_packed_and_may_bring_its_own_times(exporter):
 )
 def test_a_target_that_fails_says_why_and_spoils_no_other(exporter, path, rule, tries):
     began = time.monotonic()
-    result, urls, pauses = pull(exporter, "/metrics", path, "/smi")
-    assert time.monotonic() - began < 4
+    settings = QUICK if path in ("/hangs", "/drips") else PATIENT
+    result, urls, pauses = pull(exporter, "/metrics", path, "/smi", settings=settings)
+    assert time.monotonic() - began < 30
     assert rules(result) == [rule]
     assert result.quarantine["origin"].to_list() == [urls[1]]
     assert result.table("raw/gpu_telemetry").height == 2
@@ -177,7 +181,7 @@ def test_an_unreachable_target_fails_alone(exporter):
         port = other.server_port
     urls = [f"http://127.0.0.1:{p}/metrics" for p in (port, exporter.server_port)]
     result = merge(
-        pull_scrape(urls, ingested_at=NOW, now=lambda: TS, settings=QUICK, pause=lambda _: None)
+        pull_scrape(urls, ingested_at=NOW, now=lambda: TS, settings=PATIENT, pause=lambda _: None)
     )
     assert rules(result) == ["target cannot be reached, or broke off"]
     assert result.table("raw/gpu_telemetry").height == 1
@@ -200,9 +204,7 @@ def test_an_answer_without_gpus_is_covered_and_garbage_is_not(exporter):
 def test_where_chunks_of_targets_are_cut_changes_nothing(exporter):
     paths = ("/metrics", "/smi", "/gone", "/empty")
     whole, _, _ = pull(exporter, *paths)
-    cut, _, _ = pull(
-        exporter, *paths, settings=ScrapeSettings(chunk_targets=1, concurrency=2, timeout_s=1)
-    )
+    cut, _, _ = pull(exporter, *paths, settings=ScrapeSettings(chunk_targets=1, concurrency=2))
     for key in whole.tables:
         assert cut.table(key).equals(whole.table(key))
     assert cut.reads.equals(whole.reads)
