@@ -20,6 +20,7 @@ from tests.remediation.machine_books import Watcher
 from tests.remediation.machine_oracle import held_in
 from tests.remediation.machine_world import START, TICK, WATCHED, Machine
 
+TICKS = 96
 ROLLOUT_AT, ROLLBACK_AT = 32, 44
 """Ticks at which a new driver trips its nodes, and at which it is taken back."""
 _SIZES = (1, 1, 1, 2, 2, 4, 8, 16, 32, 64, 128, 256)
