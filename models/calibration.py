@@ -4,28 +4,37 @@ No model is trained here, and the order of two scores is never changed.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from scipy.optimize import minimize
 from sklearn.isotonic import IsotonicRegression
-from sklearn.linear_model import LogisticRegression
 
 from features.errors import DataError
 
 FloatArray = npt.NDArray[np.float64]
-Method = Literal["sigmoid", "platt", "isotonic"]
+Method = Literal["sigmoid", "beta", "isotonic"]
 
 MIN_POSITIVES = 5
 """Below this a fit says more about chance than about the model."""
 
-ISOTONIC_INCIDENTS = 200
-"""Isotonic fits one number per step: in ten steps of twenty incidents each is right to a fifth or
-so. On fewer it repeats what chance did; Platt fits two numbers in all."""
+ISOTONIC_INCIDENTS = 400
+"""Isotonic fits one number per step: in ten steps of forty incidents each is right to a sixth or
+so. On fewer it repeats what chance did, in the top step above all (of 160 incidents of synthetic
+fleets 0.85 of what it said came, of beta calibration's three numbers 0.94)."""
+
+BEND_SPREAD = 2.0
+"""How far the slope among likely failures may well be from that among rare ones (standard
+deviation): boosters that are too sure had 0.4 to 1.1 less there."""
 
 TAIL_SLOPE = 0.05
 """Log-odds per raw log-odds beyond the outer knots: small, so that ranks survive, nothing else."""
+
+_BETA_KNOTS: Final = np.concatenate([[-40.0], np.arange(-8.0, 8.25, 0.5), [40.0]])
+"""Straight lines between these are within 0.01 log-odds of the bend per unit of its size."""
+_CELLS: Final = 4096
 
 
 @dataclass(frozen=True)
@@ -112,14 +121,15 @@ def fit_calibration(
 
     Isotonic is *centred* (each flat step becomes one knot at its mean raw score, as in Oron &
     Flournoy 2017) and linear in log-odds between knots, so that no two raw scores become equal:
-    operators rank by the result. Platt uses Platt's (1999) smoothed targets.
+    operators rank by the result. Beta calibration has one slope where failures are rare and one
+    where they are likely: boosters are surest of what they have seen often, and too sure.
 
     Args:
         raw: Raw log-odds, shape (n,).
         label: 0 or 1, shape (n,).
         n_incidents: Distinct incidents behind the positives: the rows before one resemble each
             other. None: every positive is its own.
-        method: isotonic or platt; default: isotonic from 200 incidents on, else Platt.
+        method: isotonic or beta; default: isotonic from 400 incidents on, else beta.
 
     Returns:
         A strictly rising map.
@@ -137,10 +147,13 @@ def fit_calibration(
     if not np.isfinite(raw).all():
         count = int((~np.isfinite(raw)).sum())
         raise DataError(f"calibration: {count} of {raw.size} raw scores are not finite.")
+    found = positives if n_incidents is None else max(1, n_incidents)
     if method is None:
-        found = positives if n_incidents is None else n_incidents
-        method = "isotonic" if found >= ISOTONIC_INCIDENTS else "platt"
-    knots, log_odds, slope = _isotonic(raw, label) if method == "isotonic" else _platt(raw, label)
+        method = "isotonic" if found >= ISOTONIC_INCIDENTS else "beta"
+    if method == "isotonic":
+        knots, log_odds, slope = _isotonic(raw, label)
+    else:
+        knots, log_odds, slope = _beta(raw, label, n_incidents=found)
     return Calibration(method, knots, log_odds, slope, int(raw.size), positives)
 
 
@@ -170,20 +183,50 @@ def _isotonic(
     return tuple(centre[keep].tolist()), tuple(height[keep].tolist()), TAIL_SLOPE
 
 
-def _platt(
-    raw: FloatArray, label: npt.NDArray[np.int8]
+def _beta(
+    raw: FloatArray, label: npt.NDArray[np.int8], *, n_incidents: int
 ) -> tuple[tuple[float, ...], tuple[float, ...], float]:
-    """One knot at the mean raw score and a slope, from two-number logistic regression."""
-    positives, negatives = float((label == 1).sum()), float((label == 0).sum())
-    target = np.where(label == 1, (positives + 1) / (positives + 2), 1 / (negatives + 2))
-    centre, spread = float(raw.mean()), float(raw.std()) or 1.0
-    x = np.tile((raw - centre) / spread, 2)[:, None]
-    y = np.repeat([1, 0], raw.size)
-    weight = np.concatenate([target, 1.0 - target])
-    fitted = LogisticRegression(C=1e6, tol=1e-8).fit(x, y, sample_weight=weight)
-    slope = float(fitted.coef_[0, 0]) / spread
-    if slope < TAIL_SLOPE:
-        # Worse than chance on validation: say the base rate and keep the order.
-        base = float(log_odds_of(np.asarray(positives / raw.size)))
-        return (centre,), (base,), TAIL_SLOPE
-    return (centre,), (float(fitted.intercept_[0]),), slope
+    """Knots of a curve that is straight in log-odds but for one bend, where chances are even.
+
+    `c + a ln p - b ln(1 - p)` (Kull et al. 2017): slope `a` where failures are rare, `b` where
+    they are likely. Of the latter few incidents tell, so `b` is drawn towards `a`, by as much as
+    incidents, not rows, bear witness.
+    """
+    score, rows, positives = _cells(raw, label)
+    found, rest = positives.sum(), rows.sum() - positives.sum()
+    # Platt's (1999) targets: no score is certain.
+    target = positives * (found + 1.0) / (found + 2.0) + (rows - positives) / (rest + 2.0)
+    terms = _beta_terms(score)
+    pull = np.array([0.0, -1.0, 1.0]) * float(found / n_incidents) / BEND_SPREAD**2
+
+    def loss(weights: FloatArray) -> tuple[float, FloatArray]:
+        fitted, bend = terms @ weights, weights[2] - weights[1]
+        value = rows @ np.logaddexp(0.0, fitted) - target @ fitted + pull[2] * bend * bend / 2.0
+        slope = terms.T @ (rows * sigmoid(fitted) - target) + pull * bend
+        return float(value / rows.sum()), np.asarray(slope / rows.sum(), dtype=np.float64)
+
+    bounds = [(None, None), (TAIL_SLOPE, None), (TAIL_SLOPE, None)]
+    options = {"ftol": 1e-13, "gtol": 1e-9, "maxiter": 500}
+    start = np.array([0.0, 1.0, 1.0])
+    ended = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    log_odds = _beta_terms(_BETA_KNOTS) @ ended.x
+    return tuple(_BETA_KNOTS.tolist()), tuple(log_odds.tolist()), TAIL_SLOPE
+
+
+def _beta_terms(score: FloatArray) -> FloatArray:
+    """1, ln p and -ln(1 - p) of raw log-odds, shape (n, 3)."""
+    likely = np.logaddexp(0.0, score)
+    return np.column_stack([np.ones_like(score), score - likely, likely])
+
+
+def _cells(
+    raw: FloatArray, label: npt.NDArray[np.int8]
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean raw score, rows and positives of narrow cells: millions of rows in thousands."""
+    low, width = float(raw.min()), float(np.ptp(raw)) / _CELLS or 1.0
+    cell = np.minimum(((raw - low) / width).astype(np.int64), _CELLS - 1)
+    rows = np.bincount(cell).astype(np.float64)
+    there = rows > 0
+    score = np.bincount(cell, weights=raw)[there] / rows[there]
+    positives = np.bincount(cell[label == 1], minlength=rows.size)[there].astype(np.float64)
+    return score, rows[there], positives

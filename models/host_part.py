@@ -27,20 +27,28 @@ HOST_FEATURES: Final = (
 )
 """Counts, alike on all GPUs of a node; those that a matrix has are used."""
 
+_LINKS: Final = "node_link_event_count_"
+_TOLERANCE: Final = 1e-9
+"""Of the slope of the mean loss. Hardly one row in a thousand has a link change: by the usual 1e-4
+the search ended before it had looked at them."""
+
 
 @dataclass(frozen=True)
 class HostPart:
-    """Logistic regression on the logarithms of counts.
+    """Logistic regression on counts.
 
     Attributes:
         features: Counts.
-        weights: Of log(1 + count).
+        weights: Of log(1 + count), or of the count being above zero.
         intercept: Log-odds without any of them.
+        seen: Those counts of which only matters whether there is any: a link that changed once is
+            as bad a sign as one that changed often.
     """
 
     features: tuple[str, ...]
     weights: tuple[float, ...]
     intercept: float
+    seen: tuple[str, ...] = ()
 
     def probability(self, rows: pl.DataFrame) -> FloatArray:
         """Probability of an incident of the node itself within the horizon, shape (rows,).
@@ -48,7 +56,8 @@ class HostPart:
         Args:
             rows: The counts; null counts as 0.
         """
-        return sigmoid(_logs(rows, self.features) @ np.asarray(self.weights) + self.intercept)
+        terms = _terms(rows, self.features, seen=self.seen)
+        return sigmoid(terms @ np.asarray(self.weights) + self.intercept)
 
     def to_dict(self) -> dict[str, Any]:
         """The weights as plain values, for JSON."""
@@ -56,12 +65,18 @@ class HostPart:
             "features": list(self.features),
             "weights": list(self.weights),
             "intercept": self.intercept,
+            "seen": list(self.seen),
         }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "HostPart":
         """The weights from what `to_dict` gave."""
-        return cls(tuple(values["features"]), tuple(values["weights"]), values["intercept"])
+        return cls(
+            tuple(values["features"]),
+            tuple(values["weights"]),
+            values["intercept"],
+            tuple(values.get("seen", ())),  # bundles of earlier releases took all logarithms
+        )
 
 
 def fit_host(
@@ -97,12 +112,13 @@ def fit_host(
     weight = rows[WEIGHT].to_numpy() if WEIGHT in rows.columns else None
     while names:
         # Weakly drawn to zero: the rows before one incident resemble each other.
-        fitted = LogisticRegression(C=1.0, max_iter=1000).fit(
-            _logs(rows, names), label, sample_weight=weight
+        seen = tuple(name for name in names if name.startswith(_LINKS))
+        fitted = LogisticRegression(C=1.0, max_iter=1000, tol=_TOLERANCE).fit(
+            _terms(rows, names, seen=seen), label, sample_weight=weight
         )
         weights = fitted.coef_[0]
         if (weights > 0).all():
-            return HostPart(names, tuple(weights.tolist()), float(fitted.intercept_[0]))
+            return HostPart(names, tuple(weights.tolist()), float(fitted.intercept_[0]), seen)
         # A count of troubles never speaks for a node: that is chance, or another count's doing.
         names = tuple(name for name, weight in zip(names, weights, strict=True) if weight > 0)
     return None
@@ -130,6 +146,7 @@ def _is_in(rows: pl.DataFrame, pairs: pl.DataFrame) -> npt.NDArray[np.bool_]:
     return told["is_in"].fill_null(value=False).to_numpy()
 
 
-def _logs(rows: pl.DataFrame, names: Sequence[str]) -> FloatArray:
+def _terms(rows: pl.DataFrame, names: Sequence[str], *, seen: Sequence[str]) -> FloatArray:
     counts = rows.select(pl.col(names).fill_null(0.0).cast(pl.Float64)).to_numpy()
-    return np.asarray(np.log1p(counts), dtype=np.float64)
+    is_seen = np.isin(np.asarray(names), np.asarray(seen))
+    return np.where(is_seen, (counts > 0).astype(np.float64), np.log1p(counts))

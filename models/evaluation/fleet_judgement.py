@@ -39,6 +39,7 @@ class ClassRecall:
         recall: With its exact 95 % interval.
         ceiling: Largest recall of any reader at the budget; None: not known.
         by_signs: Share of the class that announces itself in time; None: not known.
+        by_record: Largest recall by signs and the record of incidents; None: not known.
         lead_h: Median lead of the first alert that caught each, hours; None: none was caught.
     """
 
@@ -48,6 +49,7 @@ class ClassRecall:
     recall: Estimate
     ceiling: float | None
     by_signs: float | None
+    by_record: float | None
     lead_h: float | None
 
     @property
@@ -60,6 +62,11 @@ class ClassRecall:
         """Recall over what announces itself; chance and history may take it above 1."""
         return self._over(self.by_signs)
 
+    @property
+    def ratio_by_record(self) -> float | None:
+        """Recall over what signs and the record of incidents give."""
+        return self._over(self.by_record)
+
     def _over(self, bound: float | None) -> float | None:
         if not bound or self.recall.value is None:
             return None
@@ -67,7 +74,8 @@ class ClassRecall:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values, for JSON."""
-        return {**asdict(self), "ratio": self.ratio, "ratio_by_signs": self.ratio_by_signs}
+        ratios = ("ratio", "ratio_by_signs", "ratio_by_record")
+        return {**asdict(self), **{name: getattr(self, name) for name in ratios}}
 
 
 @dataclass(frozen=True)
@@ -95,6 +103,7 @@ def recall_by_class(
     task: Task,
     ceilings: Mapping[str, float],
     by_signs: Mapping[str, float],
+    by_record: Mapping[str, float],
 ) -> tuple[ClassRecall, ...]:
     """Recall of each class, most frequent first, `all` before them.
 
@@ -105,6 +114,7 @@ def recall_by_class(
         task: Lead, horizon and entity kind.
         ceilings: Largest recall by class at the budget.
         by_signs: Share of each class that announces itself in time.
+        by_record: Largest recall by class of signs and the record of incidents.
 
     Returns:
         One entry per class with an incident that some row could catch.
@@ -127,7 +137,13 @@ def recall_by_class(
     parts = [(ALL, found)]
     parts += [(name, found.filter(pl.col("fault_type") == name)) for name in classes["fault_type"]]
     return tuple(
-        _class_recall(name, part, ceiling=ceilings.get(name), by_signs=by_signs.get(name))
+        _class_recall(
+            name,
+            part,
+            ceiling=ceilings.get(name),
+            by_signs=by_signs.get(name),
+            by_record=by_record.get(name),
+        )
         for name, part in parts
         if part.height
     )
@@ -158,7 +174,12 @@ def judge_scores(
 
 
 def _class_recall(
-    name: str, part: pl.DataFrame, *, ceiling: float | None, by_signs: float | None
+    name: str,
+    part: pl.DataFrame,
+    *,
+    ceiling: float | None,
+    by_signs: float | None,
+    by_record: float | None,
 ) -> ClassRecall:
     n, leads = part.height, part["lead_h"].drop_nulls()
     k = leads.len()
@@ -170,6 +191,7 @@ def _class_recall(
         Estimate(k / n, *exact_share(k, n)),
         ceiling,
         by_signs,
+        by_record,
         float(lead) if isinstance(lead, float) else None,
     )
 

@@ -1,5 +1,6 @@
 """Rules of the host part: a node's own incidents by its own counts."""
 
+import math
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
@@ -43,6 +44,34 @@ def test_nodes_whose_links_change_fail_more() -> None:
     assert flapping == pytest.approx(0.5, abs=0.1)
     assert calm < 0.1
     assert HostPart.from_dict(host.to_dict()) == host
+
+
+def test_link_changes_are_heard_however_rare_they_are() -> None:
+    gpus, nodes, incidents = record(20)
+    calm = [f"m{i}" for i in range(100_000)]
+    gpus = pl.concat([gpus, pl.DataFrame({"node": calm, "as_of": T0, LINKS: 0.0}, gpus.schema)])
+    nodes = pl.concat(
+        [nodes, pl.DataFrame({"entity_id": calm, "as_of": T0, "label": 0}, nodes.schema)]
+    )
+    host = fit_host(gpus, nodes, incidents=incidents, task=TASK)
+    assert host is not None
+    assert host.probability(gpus[[0]])[0] > 0.1
+
+
+def test_a_link_that_changed_once_is_as_bad_a_sign_as_one_that_changed_often() -> None:
+    gpus, nodes, incidents = record(40)
+    host = fit_host(gpus, nodes, incidents=incidents, task=TASK)
+    assert host is not None
+    once, often = host.probability(pl.DataFrame({LINKS: [1.0, 9.0]}))
+    assert once == often
+
+
+def test_a_host_part_of_an_earlier_release_scores_as_it_did() -> None:
+    told = {"features": [LINKS], "weights": [2.0], "intercept": -4.0}
+    host = HostPart.from_dict(told)
+    assert host.probability(pl.DataFrame({LINKS: [3.0]}))[0] == pytest.approx(
+        1 / (1 + math.exp(4.0 - 2.0 * math.log(4.0)))
+    )
 
 
 def test_incidents_of_gpus_few_incidents_and_no_counts_give_no_host_part() -> None:

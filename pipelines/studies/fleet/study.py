@@ -30,6 +30,8 @@ from pipelines.studies.fleet.learning import host_counts, learn, node_labels
 from pipelines.studies.fleet.plan import HORIZONS_H, LEAD, Judged, Learned, StudyPlan, Trained
 from pipelines.studies.fleet.shards import TICK, Stretch
 from simulation.fleet.ceiling import Reader, recall_ceiling
+from simulation.fleet.generate import Fleet
+from simulation.fleet.record_ceiling import recall_by_record
 from simulation.regimes.load import load_regime
 from simulation.writers.truth_tables import truth_tables
 
@@ -176,11 +178,9 @@ def score_fleets(
     rows: dict[int, list[pl.DataFrame]] = {h: [] for h in trained}
     incidents: list[pl.DataFrame] = []
     ceilings: list[pl.DataFrame] = []
-    reader = Reader(budget=plan.reader_budget)
     for shard in shards:
         incidents.append(shard.incidents)
-        truth = truth_tables(shard.truth)
-        ceilings.append(recall_ceiling(truth, horizons_h=plan.horizons_h, reader=reader))
+        ceilings.append(_ceilings(plan, shard.truth))
         for stretch in shard.stretches:
             for horizon_h, one in trained.items():
                 scores = one.model.scores(stretch.matrix)
@@ -214,9 +214,9 @@ def judge(
                 tick=TICK,
                 bootstrap=plan.bootstrap,
             )
-            at_budget, by_signs = (
+            at_budget, by_signs, by_record = (
                 _mean_ceilings(told.ceilings, horizon_h=horizon_h, bound=bound)
-                for bound in ("ceiling_at_budget", "ceiling_by_signs")
+                for bound in ("ceiling_at_budget", "ceiling_by_signs", "ceiling_by_record")
             )
             classes = recall_by_class(
                 alerts,
@@ -225,6 +225,7 @@ def judge(
                 task=task,
                 ceilings=at_budget,
                 by_signs=by_signs,
+                by_record=by_record,
             )
             truth = judge_scores(
                 scored, threshold=choice.policy.threshold, bootstrap=plan.bootstrap
@@ -251,6 +252,24 @@ def _node_rows(scores: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
         how="left",
         maintain_order="left",
     )
+
+
+def _ceilings(plan: StudyPlan, truth: Fleet) -> pl.DataFrame:
+    """All ceilings of a shard, by class and horizon."""
+    reader = Reader(budget=plan.reader_budget)
+    found = recall_ceiling(truth_tables(truth), horizons_h=plan.horizons_h, reader=reader)
+    by_record = [
+        (name, float(horizon_h), share)
+        for horizon_h in plan.horizons_h
+        for name, share in recall_by_record(truth, horizon_h=horizon_h, reader=reader).items()
+    ]
+    schema = {
+        "fault_type": pl.String(),
+        "horizon_h": pl.Float64(),
+        "ceiling_by_record": pl.Float64(),
+    }
+    told = pl.DataFrame(by_record, schema=schema, orient="row")
+    return found.join(told, on=["fault_type", "horizon_h"], how="left")
 
 
 def _mean_ceilings(ceilings: pl.DataFrame, *, horizon_h: int, bound: str) -> dict[str, float]:

@@ -11,6 +11,10 @@ from models.evaluation.row_metrics import Estimate
 from pipelines.studies.fleet.plan import Judged, StudyPlan
 
 _POLICIES = {"budget": "within the budget", "strict": "of high precision"}
+_HEADER = (
+    "| class | incidents | caught | recall | signs | over it | record | over it | ceiling | "
+    "over it | lead |"
+)
 
 
 def study_in_words(plan: StudyPlan, judged: Sequence[Judged]) -> str:
@@ -52,22 +56,24 @@ def _events(one: Judged) -> list[str]:
     lines = [
         head,
         "",
-        "| class | incidents | caught | recall | signs | over signs | ceiling | over it | lead |",
-        "|---|---|---|---|---|---|---|---|---|",
+        _HEADER,
+        "|---|---|---|---|---|---|---|---|---|---|---|",
         *(_class(row) for row in one.classes),
     ]
     return lines if one.truth is None else [*lines, "", *_truth(one.truth)]
 
 
 def _class(row: ClassRecall) -> str:
-    signs, over_signs, ceiling, ratio = (
-        "" if value is None else f"{value:.2f}"
-        for value in (row.by_signs, row.ratio_by_signs, row.ceiling, row.ratio)
+    pairs = (
+        (row.by_signs, row.ratio_by_signs),
+        (row.by_record, row.ratio_by_record),
+        (row.ceiling, row.ratio),
     )
+    bounds = " | ".join("" if value is None else f"{value:.2f}" for pair in pairs for value in pair)
     lead = "" if row.lead_h is None else f"{row.lead_h:.1f} h"
     return (
         f"| {row.fault_type} | {row.n_incidents} | {row.n_caught} | {_share(row.recall)} | "
-        f"{signs} | {over_signs} | {ceiling} | {ratio} | {lead} |"
+        f"{bounds} | {lead} |"
     )
 
 

@@ -86,6 +86,7 @@ def test_recall_of_a_class_counts_incidents_once_and_takes_the_first_alert() -> 
         task=TASK,
         ceilings={"nvlink": 0.5, "all": 1.0},
         by_signs={"nvlink": 0.25},
+        by_record={"nvlink": 0.4, "all": 0.8},
     )
     assert [(c.fault_type, c.n_incidents, c.n_caught) for c in found] == [
         ("all", 2, 1),
@@ -96,5 +97,7 @@ def test_recall_of_a_class_counts_incidents_once_and_takes_the_first_alert() -> 
     assert [c.ratio for c in found] == [0.5, None, 2.0]
     assert [c.by_signs for c in found] == [None, None, 0.25]
     assert [c.ratio_by_signs for c in found] == [None, None, 4.0]
+    assert [c.ratio_by_record for c in found] == [0.625, None, 2.5]
+    assert found[2].to_dict()["ratio_by_record"] == 2.5
     # Exact: of one, caught, the true share may be as low as 2.5 %.
     assert found[2].recall.low == pytest.approx(0.025)

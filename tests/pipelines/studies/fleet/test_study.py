@@ -97,5 +97,8 @@ def test_a_small_study_learns_tunes_and_judges() -> None:
     assert everything.n_caught == events.n_caught
     assert everything.ceiling is not None
     assert 0.1 < everything.ceiling < 1.0
+    assert everything.by_signs is not None
+    assert everything.by_record is not None
+    assert everything.by_signs < everything.by_record
     assert "| all |" in study_in_words(plan, judged)
     json.dumps([one.to_dict() for one in judged] + [plan.to_dict()])
