@@ -49,7 +49,18 @@ def core_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsDe
         partitions: How they are cut.
         look: How they are shown.
     """
+    return [
+        _gpu_telemetry(partitions, look),
+        _health_events(partitions, look),
+        _jobs(look),
+        _node_states(look),
+        _incidents(look),
+        _coverage(partitions, look),
+        _training_metrics(look),
+    ]
 
+
+def _gpu_telemetry(partitions: Partitions, look: TableLook) -> dg.AssetsDefinition:
     @look.asset(
         "core/gpu_telemetry",
         deps=[["raw", "gpu_telemetry"]],
@@ -69,6 +80,10 @@ def core_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsDe
         made = make_core_telemetry(installation.settings, inventory, span=span)
         return dg.MaterializeResult(metadata=asdict(made))
 
+    return gpu_telemetry
+
+
+def _health_events(partitions: Partitions, look: TableLook) -> dg.AssetsDefinition:
     @look.asset(
         "core/health_events",
         deps=[
@@ -91,6 +106,10 @@ def core_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsDe
         built = build_health_events(raw.frame, inventory)
         return _output(built, raw, table="core/health_events", span=span)
 
+    return health_events
+
+
+def _jobs(look: TableLook) -> dg.AssetsDefinition:
     @look.asset(
         "core/jobs",
         deps=[["raw", "job_log"], ["raw", "job_output"]],
@@ -104,6 +123,10 @@ def core_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsDe
         explained = replace(built, frame=explain_jobs(built.frame, output))
         return _output(explained, raw, table="core/jobs")
 
+    return jobs
+
+
+def _node_states(look: TableLook) -> dg.AssetsDefinition:
     @look.asset(
         "core/node_states",
         deps=[["raw", "node_states"]],
@@ -114,6 +137,10 @@ def core_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsDe
         raw = _read(installation, RAW_NODE_STATES)
         return _output(build_node_states(raw.frame), raw, table="core/node_states")
 
+    return node_states
+
+
+def _incidents(look: TableLook) -> dg.AssetsDefinition:
     @look.asset(
         "core/incidents",
         ins={
@@ -140,6 +167,10 @@ def core_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsDe
         counts = frame["fault_type"].value_counts(sort=True)
         return dg.Output(frame, metadata={"fault types": str(dict(counts.iter_rows()))})
 
+    return incidents
+
+
+def _coverage(partitions: Partitions, look: TableLook) -> dg.AssetsDefinition:
     @look.asset(
         "core/coverage",
         deps=[["raw", "coverage"], ["raw", "gpu_telemetry"], ["raw", "kernel_log"]],
@@ -155,6 +186,10 @@ def core_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsDe
         span = run_span(context)
         return coverage_of(installation.settings, inventory, span)
 
+    return coverage
+
+
+def _training_metrics(look: TableLook) -> dg.AssetsDefinition:
     @look.asset(
         "core/training_metrics",
         deps=[["raw", "training_metrics"]],
@@ -165,15 +200,7 @@ def core_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsDe
         raw = _read(installation, RAW_TRAINING_METRICS)
         return _output(build_training_metrics(raw.frame), raw, table="core/training_metrics")
 
-    return [
-        gpu_telemetry,
-        health_events,
-        jobs,
-        node_states,
-        incidents,
-        coverage,
-        training_metrics,
-    ]
+    return training_metrics
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,13 @@ def model_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsD
         partitions: How they are cut.
         look: How they are shown.
     """
+    return [
+        _candidate(look),
+        _scores(partitions, look),
+    ]
 
+
+def _candidate(look: TableLook) -> dg.AssetsDefinition:
     @dg.asset(
         key=["models", "candidate"],
         ins={
@@ -95,6 +101,10 @@ def model_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsD
         )
         return dg.MaterializeResult(metadata=plots | _versions(outcome, installation.settings))
 
+    return candidate
+
+
+def _scores(partitions: Partitions, look: TableLook) -> dg.AssetsDefinition:
     @dg.multi_asset(
         outs={
             name: dg.AssetOut(**look.spec(f"scores/{name}"), description=words)
@@ -133,7 +143,7 @@ def model_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsD
             ),
         )
 
-    return [candidate, scores]
+    return scores
 
 
 def _counted(scores: pl.DataFrame) -> dict[str, Any]:

@@ -31,7 +31,15 @@ def monitoring_assets(look: TableLook) -> Sequence[dg.AssetsDefinition]:
     Args:
         look: How they are shown.
     """
+    return [
+        _reads(look),
+        _quarantine(look),
+        _live_quality(look),
+        _drift(look),
+    ]
 
+
+def _reads(look: TableLook) -> dg.AssetsDefinition:
     @look.asset(
         "monitoring/reads",
         deps=RAW,
@@ -42,6 +50,10 @@ def monitoring_assets(look: TableLook) -> Sequence[dg.AssetsDefinition]:
         reads = pl.concat([landed, installation.store.gather_parts(READS)])
         return reads.unique(READS.key, maintain_order=True)
 
+    return reads
+
+
+def _quarantine(look: TableLook) -> dg.AssetsDefinition:
     @look.asset(
         "monitoring/quarantine",
         deps=[*RAW, *CORE],
@@ -50,6 +62,10 @@ def monitoring_assets(look: TableLook) -> Sequence[dg.AssetsDefinition]:
     def quarantine(installation: Installation) -> pl.DataFrame:
         return all_refusals(installation.settings)
 
+    return quarantine
+
+
+def _live_quality(look: TableLook) -> dg.AssetsDefinition:
     @look.asset(
         "monitoring/live_quality",
         deps=[["scores", "node_scores"], ["core", "incidents"]],
@@ -64,6 +80,10 @@ def monitoring_assets(look: TableLook) -> Sequence[dg.AssetsDefinition]:
         rows = 0 if judged is None else judged.quality.height
         return dg.MaterializeResult(metadata={"rows": rows, "quality": words_of(judged)})
 
+    return live_quality
+
+
+def _drift(look: TableLook) -> dg.AssetsDefinition:
     @look.asset(
         "monitoring/drift",
         deps=[["features", "gpu_matrix"], ["features", "labels"], ["scores", "gpu_scores"]],
@@ -74,4 +94,4 @@ def monitoring_assets(look: TableLook) -> Sequence[dg.AssetsDefinition]:
         found = drift_of(installation.settings, now=installation.now)
         return dg.Output(found, metadata={"drift": drift_in_words(found)[0]})
 
-    return [reads, quarantine, live_quality, drift]
+    return drift

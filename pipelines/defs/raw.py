@@ -38,7 +38,14 @@ def raw_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsDef
         partitions: How they are cut.
         look: How they are shown.
     """
+    return [
+        _raw_hourly(partitions, look),
+        _raw_whole(look),
+        _raw_static(look),
+    ]
 
+
+def _raw_hourly(partitions: Partitions, look: TableLook) -> dg.AssetsDefinition:
     @dg.multi_asset(
         specs=[_spec(key, look) for key in HOURLY],
         partitions_def=partitions.data,
@@ -53,6 +60,10 @@ def raw_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsDef
         yield from _land(installation, HOURLY, span=run_span(context))
         keep_outside(installation.settings, installation.store)
 
+    return raw_hourly
+
+
+def _raw_whole(look: TableLook) -> dg.AssetsDefinition:
     @dg.multi_asset(
         specs=[_spec(key, look) for key in WHOLE],
         retry_policy=SOURCE_RETRIES,
@@ -62,6 +73,10 @@ def raw_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsDef
     def raw_whole(installation: Installation) -> Iterator[dg.MaterializeResult[None]]:
         yield from _land(installation, WHOLE, span=None)
 
+    return raw_whole
+
+
+def _raw_static(look: TableLook) -> dg.AssetsDefinition:
     @dg.multi_asset(
         outs={
             name.replace("/", "_"): dg.AssetOut(
@@ -80,7 +95,7 @@ def raw_assets(partitions: Partitions, look: TableLook) -> Sequence[dg.AssetsDef
         for name, frame in frames.items():
             yield dg.Output(frame, output_name=name.replace("/", "_"))
 
-    return [raw_hourly, raw_whole, raw_static]
+    return raw_static
 
 
 def _spec(key: str, look: TableLook) -> dg.AssetSpec:
