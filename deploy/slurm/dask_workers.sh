@@ -12,7 +12,8 @@
 #SBATCH --requeue
 set -eu
 scheduler=${1:?the address of the scheduler, such as tcp://head:8786}
-cores=${SLURM_CPUS_PER_TASK:-1}
+# Without --cpus-per-task, as with --exclusive, Slurm tells only what the node has given.
+cores=${SLURM_CPUS_PER_TASK:-${SLURM_CPUS_ON_NODE:-1}}
 memory=auto
 if [ -n "${SLURM_MEM_PER_NODE:-}" ]; then
     memory=$((SLURM_MEM_PER_NODE / cores))MiB

@@ -39,8 +39,15 @@ def slurm_workers(slurm: SlurmWorkers, n_jobs: int, *, folder: Path) -> Iterator
             if the block fails.
 
     Raises:
-        SettingsError: dask-jobqueue or Slurm is not installed, or Slurm refuses such a job.
+        SettingsError: dask-jobqueue or Slurm is not installed, Slurm refuses such a job, its script
+            could not name the folder, or no scheduler can listen here.
     """
+    if len(str(folder).split()) > 1:
+        raise SettingsError(
+            f"scale_out.slurm: {folder} has a blank in its path, where lines of a job script would "
+            "break. Give data_root a path without, or start workers by "
+            "deploy/slurm/dask_workers.sh and name their scheduler instead."
+        )
     check_jobs(slurm)
     folder.mkdir(parents=True, exist_ok=True)
     mine = Path(tempfile.mkdtemp(dir=folder))
@@ -65,25 +72,43 @@ def _cluster(slurm: SlurmWorkers, folder: Path, *, security: "Security") -> "SLU
             "scale_out.slurm needs dask-jobqueue, which is not installed. Install forewarn[dask], "
             "or leave scale_out.slurm out of the settings."
         ) from error
-    return SLURMCluster(
-        queue=slurm.partition,
-        account=slurm.account,
-        walltime=slurm.time_limit,
-        cores=1,
-        processes=1,
-        memory=f"{slurm.memory_gb}GiB",
-        job_name=JOB_NAME,
-        job_extra_directives=list(slurm.options),
-        job_script_prologue=[f"export {name}={value}" for name, value in ONE_THREAD.items()],
-        log_directory=str(folder),
-        worker_extra_args=["--no-dashboard"],
-        death_timeout=_ALONE_S,
-        security=security,  # who may connect may run code
-        scheduler_options={
-            "dashboard_address": "127.0.0.1:0",
-            **({"host": slurm.host} if slurm.host else {}),
-        },
-    )
+    with _refusal(slurm):
+        return SLURMCluster(
+            queue=slurm.partition,
+            account=slurm.account,
+            walltime=slurm.time_limit,
+            cores=1,
+            processes=1,
+            memory=f"{slurm.memory_gb}GiB",
+            job_name=JOB_NAME,
+            job_extra_directives=list(slurm.options),
+            job_script_prologue=[f"export {name}={value}" for name, value in ONE_THREAD.items()],
+            log_directory=str(folder),
+            worker_extra_args=["--no-dashboard"],
+            death_timeout=_ALONE_S,
+            security=security,  # who may connect may run code
+            scheduler_options={
+                "dashboard_address": "127.0.0.1:0",
+                **({"host": slurm.host} if slurm.host else {}),
+            },
+        )
+
+
+@contextmanager
+def _refusal(slurm: SlurmWorkers) -> Iterator[None]:
+    """Says why no scheduler has started; what is raised then is about its missing address."""
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError) as error:
+        first: BaseException = error
+        while before := first.__cause__ or first.__context__:
+            first = before
+        where = slurm.host or "the address of the default route"
+        raise SettingsError(
+            f"scale_out.slurm: no scheduler can listen at {where}: {first}. Set "
+            "scale_out.slurm.host to a name or address of this machine that compute nodes reach "
+            "(`ip address` lists them), see ~/.config/dask/jobqueue.yaml, then run again."
+        ) from error
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from features.tables import GPU_MATRIX, GPU_SCORES
 from models.registry.version_removal import VersionRemover
 from pipelines.flow.registry_storage import registry_place
 from pipelines.retention.chores import Change, Chore
@@ -23,6 +24,7 @@ from pipelines.serving.score_database import to_us
 from pipelines.serving.score_schema import ALERTS, LIVE_QUALITY, OUTCOMES, reading, writing
 from pipelines.settings import Settings
 from pipelines.storage.object_paths import Place
+from pipelines.storage.telemetry.layout import is_locked
 
 _DAY_S = 86_400.0
 _UNFINISHED = ".unfinished-*"
@@ -114,13 +116,17 @@ class LeftoversArea:
     name: str = "leftovers"
 
     def at_work(self) -> AbstractContextManager[object]:
-        """Nothing: what is young belongs to a run that may be at work, and stays."""
+        """Nothing: what is young may belong to a writer at work, and stays."""
         return nullcontext()
 
     def chores(self) -> list[Chore]:
         """Files that are over."""
         # With tables in a bucket the spool is there; what Slurm's jobs print never is.
         spools = {self.settings.spool_dir, self.settings.data_root / "spool"}
+        # What a run reads to its end, its tables and certificates, is as old as the run.
+        tables = [self.settings.spool_dir / one.asset_key for one in (GPU_MATRIX, GPU_SCORES)]
+        if any(is_locked(table) for table in tables):
+            spools.clear()
         parts = (path for spool in spools for path in spool.glob("*/*/*/*"))
         roots = {self.settings.data_root, self.settings.store_root}
         # A bucket has no unfinished files.

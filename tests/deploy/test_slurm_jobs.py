@@ -97,6 +97,8 @@ def test_once_a_day_alerts_are_judged_and_old_data_goes_whichever_fails(
     [
         ({"SLURM_CPUS_PER_TASK": "16", "SLURM_MEM_PER_NODE": "32000"}, "16", "2000MiB"),
         ({"SLURM_CPUS_PER_TASK": "4", "SLURM_MEM_PER_CPU": "3000"}, "4", "3000MiB"),
+        ({"SLURM_CPUS_ON_NODE": "8", "SLURM_MEM_PER_NODE": "32000"}, "8", "4000MiB"),
+        ({"SLURM_CPUS_PER_TASK": "4", "SLURM_CPUS_ON_NODE": "8"}, "4", "auto"),
         ({}, "1", "auto"),
     ],
 )

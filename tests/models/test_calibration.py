@@ -150,6 +150,13 @@ def test_without_calibration_a_score_is_the_models_own_probability(raw) -> None:
     assert UNCALIBRATED.apply(values) == pytest.approx(1 / (1 + np.exp(-values)))
 
 
+def test_a_calibration_of_an_earlier_release_scores_as_it_did() -> None:
+    told = {"method": "platt", "knots": [-4.0], "log_odds": [-6.0], "tail_slope": 0.9}
+    old = Calibration.from_dict(told | {"n_rows": 900, "n_positive": 7})
+    raw = np.asarray([-9.0, -4.0, 3.0])
+    assert old.apply(raw) == pytest.approx(1 / (1 + np.exp(6.0 - 0.9 * (raw + 4.0))))
+
+
 @pytest.mark.parametrize("method", ["isotonic", "beta"])
 @settings(max_examples=10)
 @given(data=st.data())

@@ -21,6 +21,7 @@ from polars.exceptions import PolarsError
 
 from features.errors import DataError
 from pipelines.storage.atomic_files import replace_file
+from pipelines.storage.file_lock import held
 from pipelines.storage.object_paths import Place, lock_path
 
 HOUR_MS: Final = 3_600_000
@@ -178,6 +179,15 @@ def locked(folder: Place) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def is_locked(folder: Place) -> bool:
+    """Whether somebody is within `locked` at the moment."""
+    path = lock_path(folder, _LOCK)
+    if not path.exists():
+        return False
+    with held(path) as is_mine:
+        return not is_mine
 
 
 def read_gpus(folder: Place) -> pl.Series:

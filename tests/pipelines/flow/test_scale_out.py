@@ -3,6 +3,7 @@
 Fast tests use a thread of this process as the only worker; the slow ones start and kill processes.
 """
 
+import gc
 import os
 import signal
 import subprocess
@@ -461,6 +462,29 @@ def test_jobs_where_slurm_is_not_are_one_error_and_leave_nothing(
     with pytest.raises(SettingsError, match="no sbatch in PATH"):
         scale_out.write_matrix(core_tables(), where, span=SPAN, spec=SPEC)
     assert not where.slurm_jobs_dir.exists()
+
+
+def test_a_folder_that_no_job_script_can_name_is_refused(tmp_path: Path) -> None:
+    where = installation(tmp_path / "my data", workers=1, slurm={})
+    with pytest.raises(SettingsError, match="a blank in its path"):
+        scale_out.write_matrix(core_tables(), where, span=SPAN, spec=SPEC)
+    assert not where.slurm_jobs_dir.exists()
+
+
+# Dask leaves a cluster that has not started unclosed.
+@pytest.mark.filterwarnings("ignore:unclosed cluster:ResourceWarning")
+def test_a_host_where_no_scheduler_can_listen_is_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text("#!/bin/sh\nexit 0\n")
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    where = installation(tmp_path, workers=1, slurm={"host": "no-such-host.invalid"})
+    with pytest.raises(SettingsError, match=r"listen at no-such-host.*Set scale_out\.slurm\.host"):
+        scale_out.write_matrix(core_tables(), where, span=SPAN, spec=SPEC)
+    gc.collect()  # with what this test may leave unclosed
+    assert list(where.slurm_jobs_dir.iterdir()) == []
 
 
 def test_one_hour_or_no_workers_is_not_worth_it(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from features.errors import DataError, SettingsError
 from features.monitoring_tables import LIVE_QUALITY, QUARANTINE
 from features.raw_tables import RAW_JOB_LOG, RAW_KERNEL_LOG
-from features.tables import CORE_GPU_TELEMETRY, CORE_HEALTH_EVENTS, LABELS
+from features.tables import CORE_GPU_TELEMETRY, CORE_HEALTH_EVENTS, GPU_MATRIX, LABELS
 from pipelines.landing.floor import floors_of, raise_floor
 from pipelines.landing.ingest import landing_of
 from pipelines.landing.journal import Reading
@@ -32,6 +32,7 @@ from pipelines.settings import Settings
 from pipelines.sources.result import SourceResult
 from pipelines.storage.file_lock import held
 from pipelines.storage.store import Span, TableStore
+from pipelines.storage.telemetry.layout import locked
 from tests.pipelines.retention.retention_world import (
     DAY,
     HOUR,
@@ -254,6 +255,17 @@ def test_young_parts_of_the_spool_stay(site: Settings) -> None:
     folder.mkdir(parents=True)
     (folder / "young.parquet").write_bytes(b"x")
     assert not LeftoversArea(site).chores()
+
+
+def test_what_a_run_at_work_rests_on_stays_however_old_it_is(site: Settings) -> None:
+    table = site.spool_dir / GPU_MATRIX.asset_key
+    for path in (table / "tables-0" / "jobs.parquet", site.slurm_jobs_dir / "run" / "key.pem"):
+        path.parent.mkdir(parents=True)
+        path.touch()
+        os.utime(path, (0, 0))
+    with locked(table):
+        assert not LeftoversArea(site).chores()
+    assert [chore.change.n_files for chore in LeftoversArea(site).chores()] == [2]
 
 
 def test_output_of_slurm_jobs_goes_when_it_is_old(site: Settings) -> None:
