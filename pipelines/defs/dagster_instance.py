@@ -15,6 +15,7 @@ from typing import Final
 
 import dagster as dg
 from sqlalchemy.exc import SQLAlchemyError
+from yaml import YAMLError
 
 from features.errors import SourceError
 from pipelines.orchestration.dagster_home import dagster_environment, dagster_yaml
@@ -80,7 +81,7 @@ def home_of_environment() -> Path:
 
 def instance_errors() -> tuple[type[Exception], ...]:
     """What is raised where an instance cannot be read, its database not answering among it."""
-    known: tuple[type[Exception], ...] = (dg.DagsterError, SQLAlchemyError)
+    known: tuple[type[Exception], ...] = (dg.DagsterError, SQLAlchemyError, YAMLError)
     try:
         from dagster_postgres.utils import DagsterPostgresException
     except ImportError:

@@ -78,6 +78,12 @@ def test_a_home_that_cannot_be_opened_is_told_in_one_sentence(tmp_path: Path) ->
         prepare_home(load_settings(settings_file(tmp_path)), tmp_path)
 
 
+def test_settings_of_dagster_that_are_no_yaml_are_one_error(tmp_path: Path) -> None:
+    (tmp_path / "dagster.yaml").write_text("storage: [")
+    with pytest.raises(SourceError, match="cannot be opened: while parsing.*See its dagster.yaml"):
+        opened(tmp_path).__enter__()
+
+
 def test_an_instance_that_cannot_be_opened_tells_the_cause_below_what_dagster_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
