@@ -29,14 +29,17 @@ def given_bytes(path: Path) -> bytes:
         OSError: It cannot be read, is no regular file, or has more than MOST_BYTES.
     """
     opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(opened, "rb") as file:
+    try:
         kind = os.fstat(opened).st_mode
-        if stat.S_ISDIR(kind):
+        if stat.S_ISDIR(kind):  # `open` would tell the number in place of the path
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(kind):
             words = "a pipe or device, not a regular file; name a file"
             raise OSError(errno.EINVAL, words, str(path))
-        content = file.read(MOST_BYTES + 1)
+        with open(opened, "rb", closefd=False) as file:
+            content = file.read(MOST_BYTES + 1)
+    finally:
+        os.close(opened)
     if len(content) > MOST_BYTES:
         words = f"larger than {MOST_BYTES // 2**20} MB, so it is not what is meant here"
         raise OSError(errno.EFBIG, words, str(path))

@@ -28,8 +28,9 @@ make_tables() {
     dagster asset materialize --module-name pipelines.definitions --select "$names" "$@"
 }
 
-forewarn dagster-home
+# First: it needs no Dagster, and what is not fetched before a source forgets it is lost.
 forewarn ingest || echo "forewarn: an input failed; what the others gave is gone on with" >&2
+forewarn dagster-home
 make_tables raw/node_states,raw/job_log,raw/job_output,raw/training_metrics,raw/inventory,raw/coverage
 make_tables raw/incidents,core/inventory,core/maintenance,core/topology
 make_tables raw/gpu_telemetry,raw/kernel_log,core/gpu_telemetry,core/health_events \

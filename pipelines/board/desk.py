@@ -71,7 +71,7 @@ class States:
     Attributes:
         frame: `node`, `state`, `reason`, `actor` at present; a node that is not in it is unknown.
         problem: Why nothing could be read; empty: it was read.
-        silent_since: When reading failed first; None: it did not.
+        silent_since: First look that failed; None: none did. Between looks nobody knows.
     """
 
     frame: pl.DataFrame
@@ -79,7 +79,7 @@ class States:
     silent_since: datetime | None = None
 
     def words(self, zone: Zone) -> str:
-        """What is unknown, and since when; empty: nothing is.
+        """What is unknown, and since which look; empty: nothing is.
 
         Args:
             zone: Whose clocks times are shown on.
@@ -87,8 +87,8 @@ class States:
         if self.silent_since is None:
             return ""
         return (
-            "Which nodes are drained or down is unknown: the tables have not been readable since "
-            f"{zone.text(self.silent_since)}. {self.problem}"
+            "Which nodes are drained or down is unknown: the tables could not be read at "
+            f"{zone.text(self.silent_since)}, nor at any look since. {self.problem}"
         )
 
 

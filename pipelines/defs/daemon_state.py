@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from features.errors import SourceError
-from pipelines.defs.dagster_instance import instance_errors, opened
+from pipelines.defs.dagster_instance import cause_of, instance_errors, opened
 
 
 def last_heartbeats(home: Path) -> dict[str, datetime]:
@@ -26,5 +26,5 @@ def last_heartbeats(home: Path) -> dict[str, datetime]:
                 for kind, one in instance.get_daemon_heartbeats().items()
             }
     except instance_errors() as error:
-        said = str(error).strip().splitlines()[0][:200]
-        raise SourceError(f"Dagster's instance in {home} cannot be read: {said}") from error
+        said = f"Dagster's instance in {home} cannot be read: {cause_of(error)}"
+        raise SourceError(said) from error

@@ -6,7 +6,7 @@ by itself, and nothing else. What is kept of our own data is in `pipelines.reten
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -27,9 +27,9 @@ from dagster._core.storage.event_log.schema import (
 )
 from dagster._core.storage.schedules.schema import AssetDaemonAssetEvaluationsTable
 
-from features.errors import DataError
+from features.errors import DataError, SourceError
 from features.tables import TABLE_BY_KEY
-from pipelines.defs.dagster_instance import opened
+from pipelines.defs.dagster_instance import cause_of, instance_errors, opened
 from pipelines.defs.hourly import OUR_RUN, asset_keys
 from pipelines.orchestration.dagster_home import dagster_environment
 from pipelines.retention.chores import Change, Chore
@@ -156,11 +156,36 @@ def is_ours(run: dg.DagsterRun) -> bool:
 def _told() -> Iterator[None]:
     try:
         yield
-    except sa.exc.SQLAlchemyError as error:
+    except instance_errors() as error:
         raise DataError(
-            f"Dagster's database cannot be used: {str(error).splitlines()[0]}. See that it runs "
+            f"Dagster's database cannot be used: {cause_of(error)}. See that it runs "
             "and has space; what is over stays until the next call."
         ) from error
+
+
+@dataclass(frozen=True)
+class UnopenedArea:
+    """The records of an instance that cannot be opened: a problem of this area, and of no other.
+
+    Attributes:
+        problem: Why it cannot be.
+        name: As in `DagsterArea`.
+    """
+
+    problem: SourceError
+    name: str = "dagster"
+
+    def at_work(self) -> AbstractContextManager[object]:
+        """Nothing is at work."""
+        return nullcontext()
+
+    def chores(self) -> list[Chore]:
+        """None can be told.
+
+        Raises:
+            SourceError: Always.
+        """
+        raise self.problem
 
 
 def dagster_area(instance: dg.DagsterInstance, *, now: datetime, days: int) -> DagsterArea:
@@ -194,7 +219,9 @@ def _delete_logs(logs: ComputeLogManager[Any], run_id: str) -> None:
 
 
 @contextmanager
-def dagster_areas(settings: Settings, *, now: datetime) -> Iterator[list[DagsterArea]]:
+def dagster_areas(
+    settings: Settings, *, now: datetime
+) -> Iterator[Sequence[DagsterArea | UnopenedArea]]:
     """The records of the instance that `DAGSTER_HOME` names, or of `forewarn dev`'s; else nothing.
 
     Args:
@@ -206,5 +233,11 @@ def dagster_areas(settings: Settings, *, now: datetime) -> Iterator[list[Dagster
         yield []
         return
     os.environ.update(dagster_environment(settings))  # its file names the password's variable
-    with opened(home) as instance:
-        yield [dagster_area(instance, now=now, days=settings.retention.dagster_days)]
+    with ExitStack() as stack:
+        try:
+            instance = stack.enter_context(opened(home))
+        except SourceError as error:
+            found: DagsterArea | UnopenedArea = UnopenedArea(error)
+        else:
+            found = dagster_area(instance, now=now, days=settings.retention.dagster_days)
+        yield [found]

@@ -15,6 +15,7 @@ from typing import Final
 
 import dagster as dg
 from sqlalchemy.exc import SQLAlchemyError
+from yaml import YAMLError
 
 from features.errors import SourceError
 from pipelines.orchestration.dagster_home import dagster_environment, dagster_yaml
@@ -23,6 +24,7 @@ from pipelines.storage.atomic_files import replace_file
 from pipelines.storage.file_lock import in_turn
 
 _LOCK: Final = ".opening.lock"
+_MOST_SAID: Final = 200
 
 
 @contextmanager
@@ -33,11 +35,16 @@ def opened(home: Path) -> Iterator[dg.DagsterInstance]:
         home: Dagster's home folder, with its `dagster.yaml`.
 
     Raises:
-        dagster.DagsterError: Its settings cannot be read.
-        sqlalchemy.exc.SQLAlchemyError: A database cannot be opened.
+        SourceError: Its settings cannot be read, or a database cannot be opened.
     """
-    with in_turn(home / _LOCK):
-        instance = dg.DagsterInstance.from_config(str(home))
+    try:
+        with in_turn(home / _LOCK):
+            instance = dg.DagsterInstance.from_config(str(home))
+    except instance_errors() as error:
+        raise SourceError(
+            f"Dagster's instance in {home} cannot be opened: {cause_of(error)}. See its "
+            "dagster.yaml, and that the database it names (storage.dagster) answers."
+        ) from error
     with instance:
         yield instance
 
@@ -56,12 +63,8 @@ def prepare_home(settings: Settings, home: Path) -> None:
     home.mkdir(parents=True, exist_ok=True)
     replace_file(home / "dagster.yaml", dagster_yaml(settings).encode())
     os.environ.update(dagster_environment(settings))  # the file names the password's variable
-    try:
-        with opened(home):
-            pass
-    except instance_errors() as error:
-        said = str(error).strip().splitlines()[0][:200]
-        raise SourceError(f"Dagster's databases for {home} cannot be opened: {said}") from error
+    with opened(home):
+        pass
 
 
 def home_of_environment() -> Path:
@@ -78,9 +81,21 @@ def home_of_environment() -> Path:
 
 def instance_errors() -> tuple[type[Exception], ...]:
     """What is raised where an instance cannot be read, its database not answering among it."""
-    known: tuple[type[Exception], ...] = (dg.DagsterError, SQLAlchemyError)
+    known: tuple[type[Exception], ...] = (dg.DagsterError, SQLAlchemyError, YAMLError)
     try:
         from dagster_postgres.utils import DagsterPostgresException
     except ImportError:
         return known
     return (*known, DagsterPostgresException)
+
+
+def cause_of(error: BaseException) -> str:
+    """The first line of what lies at the bottom: Dagster itself says "too many retries".
+
+    Args:
+        error: One of `instance_errors`.
+    """
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:_MOST_SAID].rstrip(".")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import dagster as dg
 
 from features.errors import SettingsError, SourceError
-from pipelines.defs.dagster_instance import home_of_environment, instance_errors, opened
+from pipelines.defs.dagster_instance import cause_of, home_of_environment, instance_errors, opened
 from pipelines.flow.steps import TICK
 from pipelines.orchestration.dagster_home import dagster_environment
 from pipelines.serving.scorer import TickReport
@@ -46,7 +46,6 @@ def reporter(settings: Settings) -> Callable[[TickReport], None]:
                         )
                     )
         except instance_errors() as error:
-            said = str(error).splitlines()[0][:200]
-            raise SourceError(f"Dagster was not told of the tick: {said}") from error
+            raise SourceError(f"Dagster was not told of the tick: {cause_of(error)}") from error
 
     return report

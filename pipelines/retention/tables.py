@@ -187,29 +187,32 @@ class TablesArea:
         )
         for thin_to in sorted({plan.thin_to for plan in plans}):
             alike = [plan for plan in plans if plan.thin_to == thin_to]
-            yield Chore(_merging(contract, alike), partial(self._merge, contract, alike))
+            sizes = {plan.day: _size(plan.files) for plan in alike}  # others may remove some later
+            merge = partial(self._merge, contract, alike, sizes)
+            yield Chore(_merging(contract, alike, sizes), merge)
 
-    def _merge(self, contract: TableContract, alike: Sequence[DayPlan]) -> Change:
+    def _merge(
+        self, contract: TableContract, alike: Sequence[DayPlan], sizes: Mapping[datetime, int]
+    ) -> Change:
         """Makes days one file each, as far as nobody writes them; what was done in truth."""
-        sizes = {plan.day: _size(plan.files) for plan in alike}  # before others may remove them
         done = compact_days(self._store, contract, alike)
-        return _merging(contract, done, n_waiting=len(alike) - len(done), sizes=sizes)
+        return _merging(contract, done, sizes, n_waiting=len(alike) - len(done))
 
 
 def _merging(
     contract: TableContract,
     plans: Sequence[DayPlan],
+    sizes: Mapping[datetime, int],
     *,
     n_waiting: int = 0,
-    sizes: Mapping[datetime, int] | None = None,
 ) -> Change:
     """What making one file a day of some days is.
 
     Args:
         contract: The table.
         plans: Days that are done, or are to be.
+        sizes: Bytes by day, as planned.
         n_waiting: Days that are being written, and are left for the next call.
-        sizes: Bytes by day; None: they are looked up.
     """
     said = []
     if plans:
@@ -222,7 +225,7 @@ def _merging(
         table=contract.asset_key,
         what="; ".join(said),
         n_files=sum(len(plan.files) for plan in plans),
-        n_bytes=sum(_size(p.files) if sizes is None else sizes[p.day] for p in plans),
+        n_bytes=sum(sizes[plan.day] for plan in plans),
     )
 
 

@@ -5,7 +5,6 @@ stores'.
 """
 
 import json
-import os
 import secrets
 import socket
 import threading
@@ -17,6 +16,8 @@ from time import monotonic
 from typing import Final
 
 from features.errors import ForewarnError
+from pipelines.storage.atomic_files import replace_file
+from pipelines.storage.file_lock import in_turn
 from pipelines.storage.object_paths import ObjectPath, Place
 from pipelines.storage.object_store import Bucket, Listed
 
@@ -243,12 +244,9 @@ def _installation(identity: Path) -> tuple[str, int]:
     """
     if not identity.exists():
         identity.parent.mkdir(parents=True, exist_ok=True)
-        made = identity.with_name(f".unfinished-{os.getpid()}-{secrets.token_hex(4)}-installation")
-        made.write_text(secrets.token_hex(16), encoding="ascii")
-        try:
-            os.link(made, identity)  # unlike a rename, never in place of another process's
-        except FileExistsError:
-            pass
-        finally:
-            made.unlink()
+        # A lock and a rename: some network disks know no hard links. Kept through a loss of power,
+        # after which another identity would be refused what this one has signed.
+        with in_turn(identity.with_name(f".{identity.name}.lock")):
+            if not identity.exists():
+                replace_file(identity, secrets.token_hex(16).encode(), sync=True)
     return identity.read_text(encoding="ascii").strip(), identity.stat().st_ino

@@ -16,6 +16,11 @@ def of(name: str, values: str, **labels: str) -> Series:
     return {f'forewarn_{name}{{job="forewarn", instance="a"{said}}}': values}
 
 
+def elsewhere(series: Series) -> Series:
+    """The same series of another exporter."""
+    return {name.replace('instance="a"', 'instance="b"'): said for name, said in series.items()}
+
+
 def for_good(name: str, value: float, **labels: str) -> Series:
     """A series that never changes."""
     return of(name, f"{value:g}+0x20000", **labels)
@@ -119,6 +124,14 @@ SCORE_CASES: Final = (
         alert="ForewarnIngestStalled",
         raising=SEEN | of(WATERMARK, "0+0x10 _x300", table="core/gpu_telemetry"),
         quiet=of(WATERMARK, "0+0x10 _x300", table="core/gpu_telemetry"),
+        after="4h",
+    ),
+    Case(  # the exporter began anew, in another pod, while tables could not be read
+        alert="ForewarnIngestStalled",
+        raising=elsewhere(of(WATERMARK, "0+0x10 _x300", table="core/gpu_telemetry"))
+        | of("scores_readable", "_x20 1+0x300"),
+        quiet=of("scores_readable", "_x20 1+0x300")
+        | of(WATERMARK, "_x20 1200+60x300", table="core/gpu_telemetry"),
         after="4h",
     ),
     Case(

@@ -60,7 +60,7 @@ def test_it_makes_the_last_three_full_hours_of_utc_and_then_scores(tmp_path: Pat
     done = stubbed(tmp_path)
     lines = done.stdout.splitlines()
     assert done.returncode == 0, done.stderr
-    assert lines[:2] == ["forewarn dagster-home", "forewarn ingest"]
+    assert lines[:2] == ["forewarn ingest", "forewarn dagster-home"]
     assert lines[-1] == "forewarn score"
     (ranged,) = [line for line in lines if "--partition-range" in line]
     assert ranged.endswith("--partition-range 2026-03-28-22:00...2026-03-29-00:00")
@@ -81,6 +81,12 @@ def test_an_input_that_fails_keeps_no_score_back_and_tables_that_fail_do(tmp_pat
     failed = stubbed(tmp_path, fails="dagster asset")
     assert failed.returncode != 0
     assert "forewarn score" not in failed.stdout
+
+
+def test_a_dagster_whose_database_is_down_keeps_nothing_from_landing(tmp_path: Path) -> None:
+    done = stubbed(tmp_path, fails="forewarn dagster-home")
+    assert done.stdout.splitlines() == ["forewarn ingest", "forewarn dagster-home"]
+    assert done.returncode != 0
 
 
 @pytest.mark.parametrize("fails", ["", "forewarn outcomes", "forewarn retain"])

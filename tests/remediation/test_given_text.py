@@ -69,5 +69,12 @@ def test_a_link_is_followed_and_lines_end_alike(tmp_path) -> None:
     (tmp_path / "a").write_bytes("ä: 1\r\nb: 2\rc: 3\n".encode())
     (tmp_path / "link").symlink_to("a")
     assert given_text(tmp_path / "link") == "ä: 1\nb: 2\nc: 3\n"
-    with pytest.raises(IsADirectoryError):
-        given_text(tmp_path)
+
+
+def test_a_folder_is_named_and_not_left_open(tmp_path) -> None:
+    n_open = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        with pytest.raises(IsADirectoryError) as said:
+            given_text(tmp_path)
+        assert said.value.filename == str(tmp_path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == n_open

@@ -133,9 +133,7 @@ def test_a_store_that_cannot_be_read_does_not_make_nodes_look_up(site: BoardWorl
     for file in folder.iterdir():
         file.write_bytes(b"damaged")
     page = told(site.browser().get("/").text)
-    assert (
-        f"drained or down is unknown: the tables have not been readable since {T0:%Y-%m-%d}" in page
-    )
+    assert f"drained or down is unknown: the tables could not be read at {T0:%Y-%m-%d}" in page
 
 
 def test_expired_scores_are_said_first_and_nothing_is_intended(site: BoardWorld) -> None:

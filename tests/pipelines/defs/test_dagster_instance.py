@@ -6,6 +6,7 @@ import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
 from features.errors import SourceError
@@ -75,6 +76,26 @@ def test_a_home_that_cannot_be_opened_is_told_in_one_sentence(tmp_path: Path) ->
     (tmp_path / "history").write_text("a file where the folder of the databases should be")
     with pytest.raises((SourceError, OSError), match="history"):
         prepare_home(load_settings(settings_file(tmp_path)), tmp_path)
+
+
+def test_settings_of_dagster_that_are_no_yaml_are_one_error(tmp_path: Path) -> None:
+    (tmp_path / "dagster.yaml").write_text("storage: [")
+    with pytest.raises(SourceError, match="cannot be opened: while parsing.*See its dagster.yaml"):
+        opened(tmp_path).__enter__()
+
+
+def test_an_instance_that_cannot_be_opened_tells_the_cause_below_what_dagster_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_home: str) -> None:
+        cause = ConnectionRefusedError("connection to server at db failed: refused\nIs it running?")
+        raise dg.DagsterError("too many retries for DB connection") from cause
+
+    monkeypatch.setattr(dg.DagsterInstance, "from_config", fails)
+    with pytest.raises(
+        SourceError, match="opened: connection to server at db failed: refused. See"
+    ):
+        opened(tmp_path).__enter__()
 
 
 def test_the_instance_of_the_environment_needs_a_folder_that_is_there(

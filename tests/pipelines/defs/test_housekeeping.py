@@ -15,6 +15,8 @@ from pipelines.defs.hourly import OUR_RUN
 from pipelines.defs.housekeeping import housekeeping_assets
 from pipelines.defs.resources import Installation
 from pipelines.defs.table_look import look_of
+from pipelines.retention.areas import areas_of
+from pipelines.retention.chores import retain
 from pipelines.settings import load_settings
 from pipelines.storage.store import Span, TableStore
 
@@ -147,6 +149,27 @@ def test_an_installation_without_dagster_has_no_such_records(
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     with dagster_areas(load_settings(site_file), now=NOW) as areas:
         assert areas == []
+
+
+def test_a_dagster_that_cannot_be_opened_keeps_no_other_area_from_its_retention(
+    site_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_home: str) -> None:
+        raise dg.DagsterError("too many retries for DB connection")
+
+    settings = load_settings(site_file)
+    home = settings.data_root / "dagster"
+    home.mkdir(parents=True)
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    day = Span(T0, T0 + timedelta(days=1))
+    TableStore(settings.store_root).write(CORE_HEALTH_EVENTS, CORE_HEALTH_EVENTS.empty(), span=day)
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    monkeypatch.setattr(dg.DagsterInstance, "from_config", fails)
+    with dagster_areas(settings, now=NOW) as history:
+        done = retain(settings, [*history, *areas_of(settings, now=NOW)], now=NOW)
+    assert [*done.problems] == ["dagster"]
+    assert "too many retries" in done.problems["dagster"]
+    assert any(done.changes.values())
 
 
 def test_the_asset_compacts_and_says_how_much_there_is(

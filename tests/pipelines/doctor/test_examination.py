@@ -367,5 +367,5 @@ def test_a_database_of_dagster_that_is_down_is_no_fault_of_ours(
 
     monkeypatch.setattr(DagsterInstance, "from_config", fails)
     (tmp_path / "dagster.yaml").write_text("storage: {postgres: {}}\n")
-    with pytest.raises(SourceError, match="cannot be read: too many retries"):
+    with pytest.raises(SourceError, match="cannot be opened: too many retries"):
         doctor_servers.probe_dagster(settings_of(tmp_path), tmp_path)

@@ -175,6 +175,21 @@ def test_a_day_that_waits_for_its_writer_is_not_said_to_be_done(
     assert change.n_files == 24 * (2 - len(waiting))
 
 
+def test_a_file_that_another_process_removes_holds_up_its_own_day_only(site: Settings) -> None:
+    build(site, 0)
+    build(site, 1)
+    area = TablesArea(site, T0 + 9 * DAY)
+    chores = [one for one in area.chores() if one.change.table == CORE_HEALTH_EVENTS.asset_key]
+    (chore,) = [one for one in chores if "one file" in one.change.what]
+    store = TableStore(site.store_root)
+    store.files(CORE_HEALTH_EVENTS)[0].unlink()
+    made = chore.make()
+    assert isinstance(made, Change)
+    assert "1 day, " in made.what
+    assert "leaves 1 day being written" in made.what
+    assert is_day_file(store.files(CORE_HEALTH_EVENTS)[-1].name)
+
+
 def test_a_day_is_on_the_disk_before_its_hours_may_go(
     site: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

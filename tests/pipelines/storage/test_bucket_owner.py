@@ -1,6 +1,10 @@
 """Rules of who may write a bucket's prefix: one installation, and whom it has to be taken from."""
 
+import errno
+import os
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -69,6 +73,26 @@ def test_an_installation_keeps_its_prefix_when_it_moves_and_a_copy_does_not_get_
     (seen_by(bucket, tmp_path / "moved") / "a").write_bytes(b"2")
     with pytest.raises(BucketOwnerError, match="is a copy of that one"):
         (seen_by(bucket, tmp_path / "copy") / "a").write_bytes(b"3")
+
+
+def test_an_installation_is_made_up_once_also_on_a_disk_without_hard_links(
+    tmp_path, monkeypatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "no hard links here")
+
+    monkeypatch.setattr(os, "link", refused)
+    tables = seen_by(MemoryBucket(tmp_path), tmp_path / "data")
+    start = threading.Barrier(8)
+
+    def known() -> tuple[str, int]:
+        start.wait()
+        us = tables.bucket.us()
+        return us.installation, us.inode
+
+    with ThreadPoolExecutor(8) as pool:
+        found = {one.result() for one in [pool.submit(known) for _ in range(8)]}
+    assert len(found) == 1
 
 
 def test_workers_elsewhere_leave_parts_whoever_owns_the_prefix(tmp_path) -> None:
