@@ -31,5 +31,6 @@ def dagster_home(
 
     chosen = load_settings(settings)
     folder = home or chosen.data_root / "dagster"
-    prepare_home(chosen, folder)
-    typer.echo(f"{folder / 'dagster.yaml'} is written, and its databases are there")
+    is_ours = prepare_home(chosen, folder)
+    done = "is written" if is_ours else "was written by another and is kept as it is"
+    typer.echo(f"{folder / 'dagster.yaml'} {done}; its databases are there")

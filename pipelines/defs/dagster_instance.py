@@ -23,6 +23,7 @@ from pipelines.settings import Settings
 from pipelines.storage.atomic_files import replace_file
 from pipelines.storage.file_lock import in_turn
 
+WRITTEN_BY_US: Final = "# Written by Forewarn as its settings say; what is changed here is lost.\n"
 _LOCK: Final = ".opening.lock"
 _MOST_SAID: Final = 200
 
@@ -49,22 +50,28 @@ def opened(home: Path) -> Iterator[dg.DagsterInstance]:
         yield instance
 
 
-def prepare_home(settings: Settings, home: Path) -> None:
+def prepare_home(settings: Settings, home: Path) -> bool:
     """Writes `dagster.yaml` and makes the databases: run before Dagster's own processes start.
 
     Args:
         settings: The installation.
         home: Dagster's home folder; made where absent.
 
+    Returns:
+        Whether the file is ours. One that another wrote, as where teams share a Dagster, is kept.
+
     Raises:
         SettingsError: The database's password cannot be read.
         SourceError: A database cannot be made or opened.
     """
     home.mkdir(parents=True, exist_ok=True)
-    replace_file(home / "dagster.yaml", dagster_yaml(settings).encode())
+    path = home / "dagster.yaml"
+    is_ours = not path.exists() or path.read_bytes().startswith(WRITTEN_BY_US.encode())
+    if is_ours:
+        replace_file(path, (WRITTEN_BY_US + dagster_yaml(settings)).encode())
     os.environ.update(dagster_environment(settings))  # the file names the password's variable
     with opened(home):
-        pass
+        return is_ours
 
 
 def home_of_environment() -> Path:

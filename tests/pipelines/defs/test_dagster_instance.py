@@ -36,9 +36,16 @@ def test_a_home_that_was_made_ready_holds_its_databases_and_opens(tmp_path: Path
     prepare_home(settings, home)
     assert (home / "history" / "runs.db").exists()
     assert (home / "schedules" / "schedules.db").exists()
-    prepare_home(settings, home)  # as at each start
+    assert prepare_home(settings, home)  # as at each start
     with opened(home) as instance:
         assert instance.get_runs() == []
+
+
+def test_a_file_that_another_wrote_is_kept(tmp_path: Path) -> None:
+    theirs = tmp_path / "dagster.yaml"
+    theirs.write_text("telemetry: {enabled: false}\n")
+    assert not prepare_home(load_settings(settings_file(tmp_path)), tmp_path)
+    assert theirs.read_text() == "telemetry: {enabled: false}\n"
 
 
 @pytest.mark.slow
