@@ -134,7 +134,7 @@ def test_another_policy_is_tested_only_where_it_catches_clearly_more(
         return SequenceEnd(None, Episodes(0, 0, 0.0), 0)
 
     monkeypatch.setattr("models.policies.tuning.try_in_order", remember)
-    noise = pl.Series(np.random.default_rng(2).random(scored.height))
+    noise = pl.Series(np.random.default_rng(3).random(scored.height))
     tune = prepare(scored.with_columns(pl.col("score") + 0.5 * noise))
     alone = [
         replace(GRID, persistence=(pair,), cooldowns=(cooldown,))

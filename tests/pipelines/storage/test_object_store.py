@@ -30,7 +30,7 @@ def opened(server, tmp_path_factory) -> tuple[S3Bucket, Mock]:
         access_key={"variable": "A_KEY"},
         secret_key={"variable": "A_SECRET"},
     )
-    shorter = how.model_copy(update={"timeout_s": 0.2})
+    shorter = how.model_copy(update={"timeout_s": 0.4})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("A_KEY", "the-key")
         patch.setenv("A_SECRET", SECRET)
@@ -44,6 +44,8 @@ def bucket(opened, server, monkeypatch) -> S3Bucket:
     monkeypatch.setattr(object_store, "_client", opened[1])
     backoff = "botocore.retries.standard.ExponentialBackoff.delay_amount"
     monkeypatch.setattr(backoff, lambda *_: 0)
+    # The client is all tests', and what fails in one would leave the next no second attempt.
+    monkeypatch.setattr("botocore.retries.quota.RetryQuota.acquire", lambda *_: True)
     return opened[0]
 
 
