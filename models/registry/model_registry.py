@@ -7,11 +7,11 @@ a version holds is in `models.bundle`, whether it may become champion is decided
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from features.errors import DataError, ForewarnError
+from features.errors import DataError
 from models.bundle import ModelBundle, bundle_from_documents, fingerprint_of
 from models.evaluation.gate import GateDecision
 from models.registry.alias_log import (
@@ -24,6 +24,7 @@ from models.registry.alias_log import (
     read_moves,
 )
 from models.registry.place import RegistryPlace
+from models.registry.registered import LostError, RegisteredVersion, RegistryError
 from models.registry.version_files import (
     database_errors,
     is_lost,
@@ -41,38 +42,6 @@ FINGERPRINT_TAG = "fingerprint"
 GATE_TAG, GATE_PASSED_TAG = "gate", "gate_passed"
 PROMOTED_TAGS = ("promoted_by", "promoted_at", "promoted_reason")
 GATE = "the gate"
-
-
-class RegistryError(ForewarnError):
-    """The registry does not hold what was asked for, or may not do what was asked."""
-
-
-class LostError(RegistryError):
-    """A version is known to be gone or damaged; not said where nothing could be found out."""
-
-
-@dataclass(frozen=True)
-class RegisteredVersion:
-    """One version of a registered model.
-
-    Attributes:
-        name: Registered name, such as `gpu-failure-24h`.
-        version: Version number.
-        is_new: Whether this call made it; False when an equal one was there.
-    """
-
-    name: str
-    version: int
-    is_new: bool = field(default=False, compare=False)
-
-    @property
-    def label(self) -> str:
-        """What scores carry as their model version.
-
-        >>> RegisteredVersion("gpu-failure-24h", 3).label
-        'gpu-failure-24h/3'
-        """
-        return f"{self.name}/{self.version}"
 
 
 class ModelRegistry:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from models.registry.alias_log import locked
-from models.registry.model_registry import ModelRegistry, RegisteredVersion, RegistryError
+from models.registry.model_registry import ModelRegistry
+from models.registry.registered import RegisteredVersion, RegistryError
 from models.registry.version_files import database_errors, remove_version
 
 PINNED_TAG = "pinned"

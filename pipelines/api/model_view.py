@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final
 
-from models.registry.model_registry import ModelRegistry, RegisteredVersion
+from models.registry.model_registry import ModelRegistry
+from models.registry.registered import RegisteredVersion
 from pipelines.api.answers import ApiError
 from pipelines.flow.registry_storage import registry_place
 from pipelines.settings import Settings

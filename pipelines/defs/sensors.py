@@ -14,7 +14,8 @@ from dagster import RunsFilter
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from features.tables import GPU_MATRIX
-from models.registry.model_registry import CHAMPION, RegistryError
+from models.registry.model_registry import CHAMPION
+from models.registry.registered import RegistryError
 from pipelines.defs.hourly import asset_keys, failed_runs, partition_tags
 from pipelines.defs.resources import Installation
 from pipelines.flow.steps import registered_name, registry_of

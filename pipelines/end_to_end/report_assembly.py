@@ -25,13 +25,8 @@ from models.evaluation.event_metrics import EventMetrics, incidents_by_entity
 from models.evaluation.row_metrics import Estimate, Evaluation, RowMetrics
 from models.faults.types import FaultTypeMetrics
 from models.policies.warnings import raise_alerts
-from models.registry.model_registry import (
-    CANDIDATE,
-    CHAMPION,
-    ModelRegistry,
-    RegisteredVersion,
-    RegistryError,
-)
+from models.registry.model_registry import CANDIDATE, CHAMPION, ModelRegistry
+from models.registry.registered import RegisteredVersion, RegistryError
 from models.specs import Task
 from pipelines.flow.recall_ceilings import recall_ceilings
 from pipelines.flow.remediate import PlanRun

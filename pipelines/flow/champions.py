@@ -16,7 +16,8 @@ from models.bundle import ModelBundle, model_name
 from models.failure_model import contract_version
 from models.policies.warnings import WarningPolicy
 from models.prior import PriorModel, fit_prior
-from models.registry.model_registry import CHAMPION, ModelRegistry, RegisteredVersion
+from models.registry.model_registry import CHAMPION, ModelRegistry
+from models.registry.registered import RegisteredVersion
 from models.scoring import ScoreLimits, ServedModel, score_gpus, score_nodes, unknown_scores
 from models.specs import Task
 from pipelines.settings import Settings

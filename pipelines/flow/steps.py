@@ -24,7 +24,8 @@ from models.bundle import model_name
 from models.candidate.build import Candidate, CandidatePlan, build_candidate, gate_against
 from models.evaluation.gate import GateDecision, beside_unreadable
 from models.policies.warnings import WarningPolicy
-from models.registry.model_registry import CHAMPION, ModelRegistry, RegisteredVersion, RegistryError
+from models.registry.model_registry import CHAMPION, ModelRegistry
+from models.registry.registered import RegisteredVersion, RegistryError
 from models.scoring import ScoreLimits
 from models.specs import Task
 from models.training.splits import Origin

@@ -10,7 +10,8 @@ from pathlib import Path
 from features.errors import SettingsError
 from models.candidate.build import Candidate
 from models.candidate.card_words import card_html, card_markdown, card_text
-from models.registry.model_registry import ModelRegistry, RegisteredVersion
+from models.registry.model_registry import ModelRegistry
+from models.registry.registered import RegisteredVersion
 from models.registry.version_page import VersionPage, page_metrics, page_params
 from pipelines.report.model_plots import model_plots, standalone
 from pipelines.storage.atomic_files import replace_file

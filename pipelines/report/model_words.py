@@ -12,7 +12,8 @@ from features.errors import ForewarnError
 from models.bundle import ModelBundle
 from models.candidate.card_sections import UNKNOWN, Table, shown
 from models.candidate.card_words import card_text, text_table
-from models.registry.model_registry import CHAMPION, ModelRegistry, RegisteredVersion, RegistryError
+from models.registry.model_registry import CHAMPION, ModelRegistry
+from models.registry.registered import RegisteredVersion, RegistryError
 from models.registry.version_page import page_params
 
 _NAMED: Final = re.compile(r"(?P<name>[\w.-]+)(?:/(?P<version>\d+)|@(?P<alias>[a-z]+))?")

@@ -27,7 +27,8 @@ from features.tables import (
     GPU_MATRIX,
     LABELS,
 )
-from models.registry.model_registry import CHAMPION, RegisteredVersion
+from models.registry.model_registry import CHAMPION
+from models.registry.registered import RegisteredVersion
 from pipelines.doctor.schema_versions import stored_versions
 from pipelines.flow.publish import published_as_of
 from pipelines.flow.steps import planned_work, registered_name, registry_of, train_candidates

@@ -32,7 +32,8 @@ from features.tables import (
     LABELS,
     NODE_SCORES,
 )
-from models.registry.model_registry import CANDIDATE, RegistryError
+from models.registry.model_registry import CANDIDATE
+from models.registry.registered import RegistryError
 from pipelines.end_to_end.backfill import run_backfill
 from pipelines.flow.publish import LATEST
 from pipelines.flow.remediate import stored_cluster

@@ -16,15 +16,9 @@ from models.bundle import ModelBundle
 from models.ensembles.site import with_ensemble
 from models.evaluation.gate import GateDecision
 from models.evaluation.row_metrics import Estimate
-from models.registry.model_registry import (
-    CANDIDATE,
-    CHAMPION,
-    PREVIOUS,
-    ModelRegistry,
-    RegisteredVersion,
-    RegistryError,
-)
+from models.registry.model_registry import CANDIDATE, CHAMPION, PREVIOUS, ModelRegistry
 from models.registry.place import RegistryPlace
+from models.registry.registered import RegisteredVersion, RegistryError
 from models.registry.version_page import VersionPage
 from models.specs import TrainSpec
 from models.training.splits import TimeSplit

@@ -11,13 +11,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 
 from models.registry import model_registry as registry_module
-from models.registry.model_registry import (
-    CHAMPION,
-    PREVIOUS,
-    LostError,
-    ModelRegistry,
-    RegistryError,
-)
+from models.registry.model_registry import CHAMPION, PREVIOUS, ModelRegistry
+from models.registry.registered import LostError, RegistryError
 from models.registry.version_files import is_lost
 from tests.models.registry.test_model_registry import ACCEPTED, WHO, place, variant
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import requests
 
-from models.registry.model_registry import CHAMPION, ModelRegistry, RegistryError
+from models.registry.model_registry import CHAMPION, ModelRegistry
 from models.registry.place import RegistryPlace
+from models.registry.registered import RegistryError
 from tests.models.registry.test_model_registry import ACCEPTED
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # MLflow warns of itself

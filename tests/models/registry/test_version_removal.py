@@ -11,8 +11,9 @@ from models.bundle import ModelBundle
 from models.evaluation.gate import GateDecision
 from models.evaluation.row_metrics import Estimate
 from models.registry.alias_log import AliasMove
-from models.registry.model_registry import CHAMPION, RegisteredVersion, RegistryError
+from models.registry.model_registry import CHAMPION
 from models.registry.place import RegistryPlace
+from models.registry.registered import RegisteredVersion, RegistryError
 from models.registry.version_removal import PINNED_TAG, VersionRemover
 
 pytestmark = pytest.mark.slow  # a new database takes MLflow seconds of migrations

@@ -32,7 +32,7 @@ from models.candidate.build import CandidatePlan
 from models.evaluation.gate import GateDecision
 from models.evaluation.row_metrics import Estimate
 from models.policies.warnings import WarningPolicy
-from models.registry.model_registry import RegisteredVersion, RegistryError
+from models.registry.registered import RegisteredVersion, RegistryError
 from models.specs import SiteChoice
 from pipelines.defs.features import feature_assets
 from pipelines.defs.partitions import partitions_of

@@ -16,7 +16,7 @@ from models.evaluation.row_metrics import Bootstrap, evaluate
 from models.failure_model import FailureModel
 from models.reasons import UsualValues
 from models.registry.alias_log import begin_move
-from models.registry.model_registry import RegisteredVersion, RegistryError
+from models.registry.registered import RegisteredVersion, RegistryError
 from models.registry.version_page import Standing
 from models.specs import Task, TrainSpec
 from pipelines import settings

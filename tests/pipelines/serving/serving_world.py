@@ -19,7 +19,7 @@ from models.faults.types import FaultTypeModel
 from models.node_scores import NodeCombination
 from models.policies.warnings import WarningPolicy
 from models.reasons import usual_values
-from models.registry.model_registry import RegisteredVersion
+from models.registry.registered import RegisteredVersion
 from models.specs import Task, TrainSpec
 from models.training.boosters import train
 from pipelines.flow.champions import Champions

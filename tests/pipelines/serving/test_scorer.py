@@ -13,7 +13,7 @@ import pytest
 from features.errors import DataError, SettingsError, SourceError
 from models.bundle import ModelBundle
 from models.doubts import CAUSES
-from models.registry.model_registry import RegisteredVersion
+from models.registry.registered import RegisteredVersion
 from pipelines.flow.feature_set import matrix_spec
 from pipelines.flow.publish import published_as_of
 from pipelines.sections.secret_source import SecretSource, read_secret
