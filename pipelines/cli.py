@@ -3,6 +3,7 @@
 No logic: each command's work is in the module it names.
 """
 
+import importlib.metadata
 import sys
 from pathlib import Path
 from typing import Annotated, Final
@@ -35,7 +36,6 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Predicts GPU and node failures hours ahead and drains the nodes before a job is hurt.",
 )
 simulate = typer.Typer(no_args_is_help=True, help="Synthetic data with known truth.")
 app.add_typer(simulate, name="simulate")
@@ -75,6 +75,23 @@ SettingsOption = Annotated[
     Path | None,
     typer.Option("--settings", help="Settings file; default: $FOREWARN_SETTINGS.", metavar="FILE"),
 ]
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"forewarn {importlib.metadata.version('forewarn')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Say it, and end."),
+    ] = False,
+) -> None:
+    """Predicts GPU and node failures hours ahead and drains the nodes before a job is hurt."""
 
 
 @app.command()

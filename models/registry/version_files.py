@@ -111,8 +111,9 @@ def read_version(
     """
     # Asked of our own client: a models:/name/version address would be looked up in whatever
     # registry the process has set.
-    source = client.get_model_version_download_uri(name, str(version))
+    stored = client.get_model_version_download_uri(name, str(version))
     with quiet_mlflow() as mlflow, place.in_environment(), _artifact_errors(place):
+        source = _where_now(stored, place)
         folder = Path(
             mlflow.artifacts.download_artifacts(artifact_uri=source, tracking_uri=place.uri)
         )
@@ -144,7 +145,7 @@ def remove_version(
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         for folder in (*folders, run.info.artifact_uri):
-            files: Any = get_artifact_repository(folder)
+            files: Any = get_artifact_repository(_where_now(folder, place))
             files.delete_artifacts()
     client.delete_model_version(name, str(version))
     for one in models:
@@ -158,6 +159,25 @@ def remove_version(
         for one in models:
             store._hard_delete_logged_model(one)  # noqa: SLF001 - as above
         store._hard_delete_run(run_id)  # noqa: SLF001 - as above
+
+
+def _where_now(stored: str, place: RegistryPlace) -> str:
+    """Where files lie: in the registry's own place, where they are there, or as was noted.
+
+    MLflow notes whole addresses. In a registry that was moved, restored elsewhere or copied they
+    lead nowhere, or into the one that it was copied from.
+    """
+    own = (place.artifacts or "").rstrip("/")
+    if not own or stored.startswith(f"{own}/"):
+        return stored
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    of_model, of_run = 3, 2  # models/ID/artifacts, ID/artifacts
+    parts = stored.rstrip("/").split("/")
+    length = of_model if parts[-of_model:][0] == "models" else of_run
+    moved = "/".join((own, *parts[-length:]))
+    files: Any = get_artifact_repository(moved)
+    return moved if files.list_artifacts() else stored
 
 
 def open_client(place: RegistryPlace) -> "MlflowClient":

@@ -1,5 +1,6 @@
 """Rules of removing versions: what is named, pinned, new or young stays; the rest goes whole."""
 
+import shutil
 import sqlite3
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ from models.bundle import ModelBundle
 from models.evaluation.gate import GateDecision
 from models.evaluation.row_metrics import Estimate
 from models.registry.alias_log import AliasMove
-from models.registry.model_registry import CHAMPION
+from models.registry.model_registry import CANDIDATE, CHAMPION
 from models.registry.place import RegistryPlace
 from models.registry.registered import RegisteredVersion, RegistryError
 from models.registry.version_removal import PINNED_TAG, VersionRemover
@@ -107,3 +108,27 @@ def test_a_forgotten_version_leaves_no_row_and_no_file(
     assert files_left < files
     assert [one.version for one in registry.versions(versions[0].name)] == [1, 2, 3, 5]
     assert registry.load(versions[2]).card == {"text": "2"}
+
+
+def files_in(folder: Path) -> set[Path]:
+    return {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_copied_registry_reads_and_removes_its_own_files_alone(
+    registry: VersionRemover, versions: list[RegisteredVersion], folder: Path, tmp_path: Path
+) -> None:
+    whole = tmp_path / "copy"
+    shutil.copytree(folder, whole)
+    copy = VersionRemover(
+        RegistryPlace.embedded(database=whole / "models.db", artifacts=whole / "artifacts")
+    )
+    files, copied = files_in(folder / "artifacts"), files_in(whole / "artifacts")
+    copy._client.delete_registered_model_alias(versions[4].name, CANDIDATE)
+    copy.forget(versions[4])
+    assert files_in(folder / "artifacts") == files
+    assert files_in(whole / "artifacts") < copied
+    shutil.move(folder / "artifacts", tmp_path / "gone")
+    try:
+        assert copy.load(versions[2]).card == {"text": "2"}
+    finally:
+        shutil.move(tmp_path / "gone", folder / "artifacts")
