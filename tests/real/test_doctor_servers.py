@@ -51,8 +51,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusS
         pytest.skip(prometheus_server.ABSENT)
     with PrometheusServer(tmp_path_factory.mktemp("prometheus")) as server:
         ts = [int(time.time()) * 1000 - 1000]
-        labels = {"__name__": "DCGM_FI_DEV_GPU_TEMP", "job": "dcgm", "UUID": "GPU-1"}
-        server.write([(labels, ts, [40.0])])
+        labels = {"job": "dcgm", "UUID": "GPU-1"}  # of one GPU all metrics have the same
+        names = ("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE")
+        server.write([({"__name__": name, **labels}, ts, [40.0]) for name in names])
         yield server
 
 
@@ -66,7 +67,7 @@ def test_a_prometheus_is_found_well_or_told_what_it_lacks(
     prometheus: PrometheusServer, tmp_path: Path
 ) -> None:
     well = look(prometheus.url, tmp_path)
-    assert (well.state, well.what.startswith("1 series of GPUs")) == ("ok", True)
+    assert (well.state, well.what.startswith("2 series of GPUs")) == ("ok", True)
     kept_out = look(prometheus.url, tmp_path, matchers=('job="other"',))
     assert (kept_out.state, kept_out.do) == ("FAIL", "Correct matchers.")
     with pytest.raises(ForewarnError, match="127.0.0.1:9"):
