@@ -3,6 +3,7 @@
 What it serves is in `application`; the board runs the same server with its pages mounted.
 """
 
+import socket
 import sys
 from collections.abc import Callable
 from typing import Final
@@ -13,6 +14,7 @@ from fastapi import FastAPI
 from pipelines.api.access import Access, open_access
 from pipelines.api.application import build_application
 from pipelines.api.sources import open_sources
+from pipelines.serving.listening import listening
 from pipelines.settings import Settings
 
 _TURN_S: Final = 0.0005
@@ -32,23 +34,24 @@ def serve_api(settings: Settings, *, listen: str | None, say: Callable[[str], No
     access = open_access(settings, listen=listen)
     sources = open_sources(settings)
     sources.fleet.current()
-    say(_words(access))
-    run(build_application(sources, access), access)
+    run(build_application(sources, access), access, say=lambda: say(_words(access)))
 
 
-def run(app: FastAPI, access: Access) -> None:
+def run(app: FastAPI, access: Access, *, say: Callable[[], None]) -> None:
     """Serves an application until SIGINT or SIGTERM; requests at hand are finished.
 
     Args:
         app: The application.
         access: Where to listen.
+        say: Called once the address is ours.
+
+    Raises:
+        SettingsError: The address cannot be listened on.
     """
     # While a new tick is read beside, a request gets its turn after 0.5 ms rather than 5.
     sys.setswitchinterval(_TURN_S)
-    uvicorn.run(
+    config = uvicorn.Config(
         app,
-        host=access.address.host,
-        port=access.address.port,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -61,6 +64,13 @@ def run(app: FastAPI, access: Access) -> None:
         limit_concurrency=1000,
         h11_max_incomplete_event_size=32_768,
     )
+    host, port = access.address.host, access.address.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with listening(f"{host}:{port}"):
+        own = socket.create_server((host, port), family=family)
+    with own:
+        say()
+        uvicorn.Server(config).run(sockets=[own])
 
 
 def _words(access: Access) -> str:

@@ -92,5 +92,5 @@ def serve_board(settings: Settings, *, listen: str | None, say: Callable[[str], 
     host = access.address.host
     shown = f"[{host}]" if ":" in host else host
     who = "reading needs no login" if access.is_open else "log in with a token"
-    say(f"Board at http://{shown}:{access.address.port}/ ({who}); API below /api/v1")
-    run(app, access)
+    where = f"Board at http://{shown}:{access.address.port}/ ({who}); API below /api/v1"
+    run(app, access, say=lambda: say(where))

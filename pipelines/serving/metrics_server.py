@@ -11,6 +11,7 @@ from wsgiref.simple_server import WSGIServer
 from prometheus_client import CollectorRegistry, start_http_server
 
 from features.errors import SettingsError
+from pipelines.serving.listening import listening
 
 
 def start_metrics(
@@ -23,12 +24,13 @@ def start_metrics(
         listen: Host and port; port 0 takes a free one.
 
     Raises:
-        SettingsError: The address is none.
+        SettingsError: The address is none, or cannot be listened on.
     """
     host, _, port = listen.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise SettingsError(f"--listen: expected HOST:PORT, such as 127.0.0.1:9184, got {listen!r}")
-    return start_http_server(int(port), addr=host.strip("[]"), registry=registry)
+    with listening(listen):
+        return start_http_server(int(port), addr=host.strip("[]"), registry=registry)
 
 
 def serve_metrics(registry: CollectorRegistry, *, listen: str, say: Callable[[str], None]) -> None:

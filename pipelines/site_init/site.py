@@ -190,10 +190,12 @@ def _cluster(
 
 def _telemetry_words(found: PrometheusFacts) -> str:
     jobs = ", ".join(f"{job or '(no job)'} {count:,}" for job, count in found.jobs.items())
-    every = "an unknown interval" if found.interval_s is None else f"{found.interval_s:g} s"
+    every = (
+        "interval not known yet" if found.interval_s is None else f"every {found.interval_s:g} s"
+    )
     since = "the last hour only" if found.since is None else f"{found.since:%Y-%m-%d %H:%M}Z on"
     return (
-        f"{found.url}: {found.n_gpus:,} GPUs by {found.metric} (jobs: {jobs}), every {every}, "
+        f"{found.url}: {found.n_gpus:,} GPUs by {found.metric} (jobs: {jobs}), {every}, "
         f"from {since}, node in label {found.node_label or 'instance'}"
     )
 

@@ -4,15 +4,19 @@ import asyncio
 import dataclasses
 import hashlib
 import json
+import socket
 from pathlib import Path
 
 import pytest
+import uvicorn
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
 
 from features.errors import SettingsError
 from pipelines.api.access import Caller, open_access
 from pipelines.api.rate_limit import RateLimit
 from pipelines.api.serve import run
+from pipelines.serving.metrics_server import start_metrics
 from remediation.inbox.files import read_inbox
 from remediation.signed_requests import Present, RequestKey, decode, encode
 from tests.pipelines.api.api_world import (
@@ -285,12 +289,27 @@ def test_the_server_bounds_what_stands_before_a_body(
     near: ApiWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Another parser, where it is installed, reads headers without an end.
-    given: dict[str, object] = {}
-    monkeypatch.setattr("uvicorn.run", lambda _, **more: given.update(more))
+    given: list[uvicorn.Config] = []
+    monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: given.append(self.config))
     monkeypatch.setattr("sys.setswitchinterval", lambda _: None)
-    run(FastAPI(), open_access(near.settings))
-    assert (given["http"], given["proxy_headers"], given["access_log"]) == ("h11", False, False)
-    assert isinstance(given["h11_max_incomplete_event_size"], int)
+    run(FastAPI(), open_access(near.settings, listen="127.0.0.1:0"), say=lambda: None)
+    assert (given[0].http, given[0].proxy_headers, given[0].access_log) == ("h11", False, False)
+    assert isinstance(given[0].h11_max_incomplete_event_size, int)
+
+
+def test_an_address_that_is_taken_is_named_before_anything_is_said_to_run(
+    near: ApiWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.setswitchinterval", lambda _: None)
+    told: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        listen = f"127.0.0.1:{other.getsockname()[1]}"
+        access = open_access(near.settings, listen=listen)
+        with pytest.raises(SettingsError, match=f"cannot listen on {listen}: address already in"):
+            run(FastAPI(), access, say=lambda: told.append("running"))
+        with pytest.raises(SettingsError, match=f"cannot listen on {listen}: address already in"):
+            start_metrics(CollectorRegistry(), listen=listen)
+    assert told == []
 
 
 @pytest.mark.parametrize("name", ["authorization", "host", "content-length"])
