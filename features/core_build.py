@@ -25,7 +25,7 @@ from features.tables import (
 )
 
 REPEAT_GAP: Final = timedelta(seconds=5)
-"""Repeats of a health event within this time are one event (and one Xid chain)."""
+"""Repeats of a health event within this time, and one hour, are one event (and one Xid chain)."""
 
 CLOCK_TOLERANCE: Final = timedelta(minutes=10)
 """How far a sample's time may lie after its reading before its clock is not believed."""
@@ -158,8 +158,10 @@ def build_health_events(raw: pl.DataFrame, inventory: pl.DataFrame) -> Built:
     """Health events with their GPU, repeats counted instead of repeated.
 
     Lines of one node, device, kind, code and severity that follow each other within 5 s are
-    repeats; a storm of them gives one event per 5 s. Only earlier lines decide what belongs
-    together, so what comes later changes no event but its count (which therefore is no feature).
+    repeats; a storm of them gives one event per 5 s. Each hour (UTC) counts anew, so that an
+    hour's events rest on its own lines alone: whatever else is built with them, and in whatever
+    order lines came, they are the same. Only earlier lines decide what belongs together, so what
+    comes later changes no event but its count (which therefore is no feature).
 
     Args:
         raw: raw/kernel_log.
@@ -174,23 +176,25 @@ def build_health_events(raw: pl.DataFrame, inventory: pl.DataFrame) -> Built:
     ]
     kept, rejects = _set_aside(raw, is_lost)
     device = ["node", "pci_bus_id", "kind", "code", "severity"]
-    since_last = pl.col("ts") - pl.col("ts").shift(1).over(device)
-    chain = (since_last > REPEAT_GAP).fill_null(value=True).cum_sum().over(device)
-    in_chain = pl.col("ts") - pl.col("ts").min().over(*device, "chain")
+    in_hour = [*device, "hour"]
+    since_last = pl.col("ts") - pl.col("ts").shift(1).over(in_hour)
+    chain = (since_last > REPEAT_GAP).fill_null(value=True).cum_sum().over(in_hour)
+    in_chain = pl.col("ts") - pl.col("ts").min().over(*in_hour, "chain")
     gap_us = REPEAT_GAP // timedelta(microseconds=1)
     # The first slice is closed on both sides: a repeat after exactly 5 s is still a repeat.
     slice_number = ((in_chain.dt.total_microseconds() - 1).clip(0) // gap_us).alias("slice")
     events = (
         kept.sort("ts", maintain_order=True)
+        .with_columns(pl.col("ts").dt.truncate("1h").alias("hour"))
         .with_columns(chain.alias("chain"))
         .with_columns(slice_number)
-        .group_by(*device, "chain", "slice", maintain_order=True)
+        .group_by(*in_hour, "chain", "slice", maintain_order=True)
         .agg(
             pl.col("ts").first(),
             pl.len().cast(pl.Int64).alias("count"),
             pl.col("line").first().alias("message"),
         )
-        .drop("chain", "slice")
+        .drop("hour", "chain", "slice")
         .with_columns(_event_id())
         .sort("ts", "event_id")
     )

@@ -53,7 +53,8 @@ CORE_GPU_TELEMETRY: Final = TableContract(
 
 CORE_HEALTH_EVENTS: Final = TableContract(
     "core/health_events",
-    "Health events of GPUs and nodes, deduplicated; repeats within 5 s are one event with a count",
+    "Health events of GPUs and nodes, deduplicated; repeats within 5 s of one hour are one event "
+    "with a count",
     (
         Column("event_id", TEXT, "Stable id made from node, device, kind, code and first time"),
         Column("ts", UTC_TIME, "First time seen"),

@@ -27,6 +27,7 @@ from pipelines.flow.publish import LATEST
 from pipelines.serving.published import latest_published
 from pipelines.serving.score_database import Tick
 from pipelines.settings import Settings
+from pipelines.storage.in_time import InTime
 from pipelines.storage.store import TableStore
 
 _LOG: Final = logging.getLogger(__name__)
@@ -35,6 +36,9 @@ Signature = tuple[int, int, int]
 LOOK_EVERY_S: Final = 1.0
 RETRY_S: Final = 5.0
 """How soon a tick that could not be read is tried again: it may have been cleared away meanwhile"""
+_RACKS_WAIT_S: Final = 10.0
+"""How long scores that have come wait for the racks of a bucket that does not answer."""
+
 UNREADABLE: Final = "the newest published tick cannot be read; the one before it is shown"
 _PIECE: Final = 4096
 SILENT: Final = ("stale", "no_samples")
@@ -312,13 +316,17 @@ def _unknown(gpus: pl.DataFrame, horizon_h: int) -> dict[str, int]:
 def racks_of(settings: Settings, *, at: datetime) -> tuple[dict[str, str], str]:
     """Rack of each node at a moment; and why there is none, empty where there are some."""
     store = TableStore(settings.store_root)
+
+    def read() -> pl.DataFrame | None:
+        return store.read(CORE_TOPOLOGY) if store.has(CORE_TOPOLOGY) else None
+
     try:
-        if not store.has(CORE_TOPOLOGY):
-            return {}, "no topology is stored: core/topology"
-        topology = store.read(CORE_TOPOLOGY)
+        topology = InTime(store.root, wait_s=_RACKS_WAIT_S).read("topology", read)
     except (ForewarnError, OSError, PolarsError) as error:
         _LOG.error("core/topology: %s", error)
         return {}, "the topology cannot be read: core/topology"
+    if topology is None:
+        return {}, "no topology is stored: core/topology"
     here = topology.filter(
         pl.col("level") == settings.rack_level,
         pl.col("valid_from").is_null() | (pl.col("valid_from") <= at),

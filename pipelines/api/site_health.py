@@ -22,6 +22,7 @@ from features.tables import (
 from pipelines.api.fleet_view import FleetView, Snapshot
 from pipelines.serving.scorer_status import ScorerStatus, read_status
 from pipelines.settings import Settings
+from pipelines.storage.in_time import InTime, LateError
 from pipelines.storage.store import TableStore, scan_files
 
 KEPT_S: Final = 60.0
@@ -36,6 +37,7 @@ class SiteHealth:
     Args:
         settings: The installation.
         fleet: The newest tick.
+        reads: Reads of the tables; None: on its own.
         clock: Seconds that only go forward.
     """
 
@@ -44,10 +46,12 @@ class SiteHealth:
         settings: Settings,
         fleet: FleetView,
         *,
+        reads: InTime | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._store = TableStore(settings.store_root)
+        self._reads = reads or InTime(settings.store_root)
         self._fleet = fleet
         self._clock = clock
         self._lock = threading.Lock()
@@ -61,24 +65,39 @@ class SiteHealth:
             now: The present.
         """
         snapshot, problem = self._fleet.current(), self._fleet.problem
-        with self._lock:
-            if self._clock() - self._kept_at >= KEPT_S:
-                self._kept = {
-                    "tables": [_table(self._store, one) for one in _WATCHED],
-                    "sources": _sources(self._store),
-                }
-                self._kept_at = self._clock()
-            kept = self._kept
+        kept, late = self._stored()
         tables = [one | {"age_s": _age(one["covered_until"], now)} for one in kept["tables"]]
         return {
             "site": self._settings.site,
             "at": now,
-            "problems": self._problems(snapshot, problem, now),
+            "problems": [*self._problems(snapshot, problem, now), *late],
             "scores": None if snapshot is None else scores_health(snapshot, now),
             "tables": tables,
             "sources": kept["sources"],
             "scorer": _scorer(read_status(self._settings.scores_dir)),
         }
+
+    def _stored(self) -> tuple[dict[str, Any], list[str]]:
+        """What the store says, and why it is unknown where it does not answer."""
+        with self._lock:
+            if self._clock() - self._kept_at < KEPT_S:
+                return self._kept, []
+
+        def read() -> dict[str, Any]:
+            return {
+                "tables": [_table(self._store, one) for one in _WATCHED],
+                "sources": _sources(self._store),
+            }
+
+        try:
+            found = self._reads.read("health", read)
+        except LateError as error:
+            why = {"covered_until": None, "why": "it cannot be read"}
+            tables = [{"table": one.asset_key, **why} for one in _WATCHED]
+            return {"tables": tables, "sources": []}, [f"the tables cannot be read: {error}"]
+        with self._lock:
+            self._kept, self._kept_at = found, self._clock()
+        return found, []
 
     def _problems(self, snapshot: Snapshot | None, problem: str, now: datetime) -> list[str]:
         """What is wrong with the published scores, in words."""

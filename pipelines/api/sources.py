@@ -17,6 +17,7 @@ from pipelines.api.site_health import SiteHealth
 from pipelines.serving.open_metrics import metrics_registry
 from pipelines.serving.place import score_engine
 from pipelines.settings import Settings
+from pipelines.storage.in_time import InTime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,7 @@ class Sources:
         health: How the data does.
         metrics: What /metrics shows.
         desk: Takes what operators ask for.
+        reads: Reads of the tables, waited for only so long where those are in a bucket.
         now: Clock.
     """
 
@@ -43,6 +45,7 @@ class Sources:
     health: SiteHealth
     metrics: CollectorRegistry
     desk: HookDesk
+    reads: InTime
     now: Clock
 
     def usual_horizon_h(self, snapshot: Snapshot) -> int:
@@ -68,15 +71,16 @@ def open_sources(
         SettingsError: The score database's address or password cannot be used.
     """
     view = fleet or FleetView(settings)
-    ledger = LedgerReader(settings)
+    ledger, reads = LedgerReader(settings), InTime(settings.store_root)
     return Sources(
         settings=settings,
         fleet=view,
         engine=score_engine(settings),
         ledger=ledger,
         models=ModelView(settings),
-        health=SiteHealth(settings, view),
+        health=SiteHealth(settings, view, reads=reads),
         metrics=metrics_registry(settings),
         desk=HookDesk(settings, ledger, now),
+        reads=reads,
         now=now,
     )

@@ -53,7 +53,7 @@ def data_values(desk: Desk, *, now: datetime) -> dict[str, Any]:
 
     def kept(name: str, make: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
         try:
-            return desk.kept.get(name, KEPT_S, make)
+            return desk.kept.get(name, KEPT_S, lambda: desk.reads.read(name, make))
         except (ForewarnError, OSError, PolarsError) as error:
             problems.append(f"{name}: {error}")
             return []

@@ -22,6 +22,7 @@ from pipelines.board.hook_view import HookView, hook_view
 from pipelines.board.session import Sessions
 from pipelines.board.stored import states_now
 from pipelines.board.zone import Zone
+from pipelines.storage.in_time import InTime
 from pipelines.storage.store import TableStore
 
 STATES_KEPT_S: Final = 15.0
@@ -115,6 +116,11 @@ class Desk:
         """The core tables."""
         return TableStore(self.sources.settings.store_root)
 
+    @property
+    def reads(self) -> InTime:
+        """How the core tables are read, lest a page wait for a bucket that does not answer."""
+        return self.sources.reads
+
     def hook(self, now: datetime) -> HookView:
         """How the hook stands; a ledger that cannot be read is said, not raised."""
 
@@ -131,7 +137,8 @@ class Desk:
 
         def read() -> States:
             try:
-                return States(states_now(self.store, now))
+                frame = self.reads.read("states", lambda: states_now(self.store, now))
+                return States(frame)
             except (ForewarnError, OSError, PolarsError) as error:
                 before: States | None = self.kept.last("states")
                 silent = before.silent_since if before is not None else None

@@ -10,7 +10,7 @@ from typing import Any, Final
 import polars as pl
 from polars.exceptions import PolarsError
 
-from features.errors import ForewarnError
+from features.errors import DataError, ForewarnError
 from pipelines.api.fleet_view import Snapshot
 from pipelines.board.desk import Desk
 from pipelines.board.entity_chart import CHART_COLUMNS, entity_chart, event_name
@@ -63,7 +63,9 @@ def entity_values(
     problems: list[str] = []
     node = name if kind == "node" else (rows["node"][0] if rows.height else None)
     stored = _stored(desk, kind=kind, name=name, node=node, span=span, problems=problems)
-    if rows.is_empty() and (stored is None or stored.stays.is_empty()):
+    if rows.is_empty() and stored is None:
+        raise DataError(problems[0])  # whether there is such an entity, nobody knows
+    if rows.is_empty() and stored is not None and stored.stays.is_empty():
         return None
     if stored is not None and kind == "gpu" and node is None:
         node = stored.stays["node"][-1]
@@ -105,10 +107,13 @@ def _rows(snapshot: Snapshot | None, kind: EntityKind, name: str) -> pl.DataFram
 def _stored(
     desk: Desk, *, kind: EntityKind, name: str, node: str | None, span: Span, problems: list[str]
 ) -> Told | None:
-    try:
+    def read() -> Told:
         if kind == "node":
             return told_of_node(desk.store, name, span=span)
         return told_of_gpu(desk.store, name, node=node, span=span, columns=CHART_COLUMNS)
+
+    try:
+        return desk.reads.read(("told", kind, name, node, span.end - span.start), read)
     except (ForewarnError, OSError, PolarsError) as error:
         problems.append(f"The stored tables cannot be read: {error}")
         return None

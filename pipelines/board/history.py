@@ -64,9 +64,13 @@ def _stored(
     desk: Desk, *, kind: EntityKind, entity_id: str, horizon_h: int, span: Span
 ) -> pl.DataFrame:
     contract = NODE_SCORES if kind == "node" else GPU_SCORES
-    files = desk.store.files(contract, span=span)
-    if not files:
-        return _EMPTY
     is_ours = (pl.col("entity_id") == entity_id) & (pl.col("horizon_h") == horizon_h)
-    rows = scan_files(files).filter(is_ours).select("as_of", "score").collect()
+
+    def read() -> pl.DataFrame:
+        files = desk.store.files(contract, span=span)
+        return scan_files(files).filter(is_ours).collect() if files else contract.empty()
+
+    length = span.end - span.start
+    rows = desk.reads.read(("scores", kind, entity_id, horizon_h, length), read)
+    rows = rows.select("as_of", "score")
     return rows.sort("as_of").unique("as_of", keep="last", maintain_order=True).cast(_EMPTY.schema)

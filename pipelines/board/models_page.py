@@ -15,6 +15,7 @@ from models.candidate.card_sections import card_sections
 from models.registry.version_page import Standing
 from pipelines.board.desk import Desk
 from pipelines.flow.drift import drift_in_words
+from pipelines.storage.store import TableStore
 
 _STANDING: Final = tuple(Standing.__dataclass_fields__)
 
@@ -54,12 +55,15 @@ def _sections(desk: Desk, label: str) -> Any:
 def _drift(desk: Desk, problems: list[str]) -> dict[str, Any]:
     """What drifted in the newest week that was looked at."""
     try:
-        store = desk.store
-        if not store.has(DRIFT):
-            return {"text": "", "is_alarm": None}
-        found = store.read(DRIFT)
+        found = desk.reads.read("drift", lambda: _stored_drift(desk.store))
     except (ForewarnError, OSError, PolarsError) as error:
         problems.append(f"Drift cannot be read: {error}")
         return {"text": "", "is_alarm": None}
+    if found is None:
+        return {"text": "", "is_alarm": None}
     text, code = drift_in_words(found.sort("model_version", "week", pl.col("kind")))
     return {"text": text, "is_alarm": bool(code)}
+
+
+def _stored_drift(store: TableStore) -> pl.DataFrame | None:
+    return store.read(DRIFT) if store.has(DRIFT) else None

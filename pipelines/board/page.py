@@ -23,6 +23,8 @@ from pipelines.board.zone import UTC_ZONE, Zone, zone_named
 
 ZONE_COOKIE: Final = "forewarn_zone"
 REFRESH_S: Final = 30
+SOON_S: Final = 5
+"""Seconds after which a page is looked for anew that did not wait for all it shows."""
 LINKS: Final = (
     ("/", "Fleet"),
     ("/quality", "Live quality"),
@@ -156,6 +158,8 @@ def respond(
         status: HTTP status.
         refresh_s: As in `Frame`.
     """
+    if refresh_s and desk.reads.is_late:
+        refresh_s = SOON_S  # what was not waited for is looked for again
     page = frame_of(desk, request, refresh_s=refresh_s)
     body = environment().get_template(template).render(page=page, **values).encode()
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'

@@ -14,6 +14,7 @@ from pipelines.board.desk import Desk
 from pipelines.board.words import OUTCOME_WORDS
 from pipelines.report.words import UNKNOWN, counted, fault_words, hours, number, percent
 from pipelines.serving.score_reader import live_quality, outcomes
+from pipelines.storage.store import TableStore
 
 MOST_WEEKS: Final = 26
 MOST_OUTCOMES: Final = 200
@@ -35,9 +36,7 @@ def quality_values(desk: Desk, *, now: datetime) -> dict[str, Any]:
     became = outcomes(desk.sources.engine, limit=MOST_OUTCOMES)
     if quality.is_empty() and became.is_empty():
         # Small installations judge by Dagster, which writes to the store alone.
-        store = desk.store
-        quality = store.read(LIVE_QUALITY) if store.has(LIVE_QUALITY) else quality
-        became = store.read(LIVE_OUTCOMES) if store.has(LIVE_OUTCOMES) else became
+        quality, became = desk.reads.read("quality", lambda: _judged(desk.store))
     became = became.sort("as_of", descending=True).head(MOST_OUTCOMES)
     weeks = quality.sort("week", descending=True).head(MOST_WEEKS)
     return {
@@ -46,6 +45,14 @@ def quality_values(desk: Desk, *, now: datetime) -> dict[str, Any]:
         "outcomes": [_outcome(row) for row in became.iter_rows(named=True)],
         "most": MOST_OUTCOMES,
     }
+
+
+def _judged(store: TableStore) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Weeks and outcomes as stored."""
+    weeks, became = (
+        store.read(one) if store.has(one) else one.empty() for one in (LIVE_QUALITY, LIVE_OUTCOMES)
+    )
+    return weeks, became
 
 
 def answer(quality: pl.DataFrame, *, now: datetime) -> str:

@@ -5,7 +5,6 @@ How each is built is in `features.core_build` and `features.incidents`.
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import timedelta
 
 import dagster as dg
 import polars as pl
@@ -35,10 +34,8 @@ from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
 from pipelines.defs.resources import Installation
 from pipelines.defs.table_look import TableLook
 from pipelines.flow.core_telemetry import make_core_telemetry
-from pipelines.flow.steps import TICK
 from pipelines.landing.ingest import coverage_of, landing_of
 from pipelines.landing.rebuild_guard import check_can_be_built
-from pipelines.landing.staleness import BURST, lines_about
 from pipelines.storage.store import Span, TableStore
 
 
@@ -86,13 +83,11 @@ def _gpu_telemetry(partitions: Partitions, look: TableLook) -> dg.AssetsDefiniti
 def _health_events(partitions: Partitions, look: TableLook) -> dg.AssetsDefinition:
     @look.asset(
         "core/health_events",
-        deps=[
-            dg.AssetDep(["raw", "kernel_log"], partition_mapping=partitions.trailing(BURST + TICK))
-        ],
+        deps=[["raw", "kernel_log"]],
         ins={"inventory": dg.AssetIn(["core", "inventory"])},
         partitions_def=partitions.data,
         backfill_policy=ONE_RUN,
-        code_version="1",
+        code_version="2",
         description="Xids and other hardware events, repeats within 5 s counted as one.",
     )
     def health_events(
@@ -101,8 +96,8 @@ def _health_events(partitions: Partitions, look: TableLook) -> dg.AssetsDefiniti
         inventory: pl.DataFrame,
     ) -> dg.Output[pl.DataFrame]:
         span = run_span(context)
-        _check_whole(installation, CORE_HEALTH_EVENTS, RAW_KERNEL_LOG, span, reach=BURST)
-        raw = _read(installation, RAW_KERNEL_LOG, lines_about(span))
+        _check_whole(installation, CORE_HEALTH_EVENTS, RAW_KERNEL_LOG, span)
+        raw = _read(installation, RAW_KERNEL_LOG, span)
         built = build_health_events(raw.frame, inventory)
         return _output(built, raw, table="core/health_events", span=span)
 
@@ -213,16 +208,11 @@ class _Landed:
 
 
 def _check_whole(
-    installation: Installation,
-    core: TableContract,
-    raw: TableContract,
-    span: Span,
-    *,
-    reach: timedelta = timedelta(0),
+    installation: Installation, core: TableContract, raw: TableContract, span: Span
 ) -> None:
     """Refuses to empty hours by building them from what retention has left of their rows."""
     landing = landing_of(installation.settings)
-    check_can_be_built(landing, installation.store, core, raw=raw, span=span, reach=reach)
+    check_can_be_built(landing, installation.store, core, raw=raw, span=span)
 
 
 def _read(installation: Installation, table: TableContract, span: Span | None = None) -> _Landed:

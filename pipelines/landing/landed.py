@@ -395,6 +395,10 @@ def _unique(frame: pl.DataFrame, same: list[str]) -> pl.DataFrame:
 
 
 def _sorted(frame: pl.DataFrame) -> pl.DataFrame:
-    """Rows sorted by everything that can be sorted by."""
+    """Rows sorted by everything that can be sorted by, by when they were read only at last.
+
+    Of two rows that begin alike, which one a table takes must not hang on which came first.
+    """
     flat = [name for name, dtype in sorted(frame.schema.items()) if not dtype.is_nested()]
-    return frame.sort(flat, nulls_last=True, maintain_order=True)
+    by = sorted(flat, key=lambda name: name == "ingested_at")
+    return frame.sort(by, nulls_last=True, maintain_order=True)

@@ -3,8 +3,6 @@
 When rows are removed is in `pipelines.retention.landing`.
 """
 
-from datetime import timedelta
-
 from features.contracts import TableContract
 from features.errors import DataError
 from pipelines.landing.landed import Landing
@@ -18,7 +16,6 @@ def check_can_be_built(
     *,
     raw: TableContract,
     span: Span,
-    reach: timedelta = timedelta(0),
 ) -> None:
     """Refuses to build hours again whose rows as received are gone.
 
@@ -30,15 +27,14 @@ def check_can_be_built(
         core: The core table.
         raw: What it is built from.
         span: The hours to be built.
-        reach: How far before its hour a row looks.
 
     Raises:
         DataError: A stored hour of the span lies before what is still kept.
     """
     since = landing.whole_since(raw)
-    if since is None or span.start >= since + reach:
+    if since is None or span.start >= since:
         return
-    end = min(span.end, since + reach)
+    end = min(span.end, since)
     lost = [hour for hour in store.generations(core) if span.start <= hour < end]
     if lost:
         raise DataError(

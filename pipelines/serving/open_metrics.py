@@ -6,6 +6,7 @@ beside the scorer, and goes on telling how old the scores are when that one is d
 
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,7 @@ from pipelines.serving.scorer import unknown_by_cause
 from pipelines.serving.scorer_status import ScorerStatus, read_status
 from pipelines.serving.site_metrics import SiteMetrics
 from pipelines.settings import Settings
+from pipelines.storage.in_time import InTime
 from pipelines.storage.store import TableStore
 
 _WATERMARKS: Final = (CORE_GPU_TELEMETRY, CORE_HEALTH_EVENTS)
@@ -42,7 +44,8 @@ class ScoreMetrics:
         self._settings = settings
         self._now = now
         self._of_scores: tuple[str, list[Metric]] = ("", [])
-        self._of_site = SiteMetrics(settings, now=now)
+        self._reads = InTime(settings.store_root)
+        self._of_site = SiteMetrics(settings, reads=self._reads, now=now)
 
     def collect(self) -> Iterator[Metric]:
         """The metrics of this moment."""
@@ -125,9 +128,11 @@ class ScoreMetrics:
         store = TableStore(self._settings.store_root)
         for contract in _WATERMARKS:
             try:
-                until = store.covered_until(contract)
+                until = self._reads.read(
+                    ("covered", contract.asset_key), partial(store.covered_until, contract)
+                )
             except (ForewarnError, OSError):
-                continue  # a damaged table must not take the other metrics with it
+                continue  # a table that is damaged or late must not take the other metrics with it
             if until is not None:
                 marks.add_metric((contract.asset_key,), until.timestamp())
         yield marks

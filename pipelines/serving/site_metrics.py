@@ -23,6 +23,7 @@ from features.monitoring_tables import DRIFT
 from pipelines.serving.place import score_engine
 from pipelines.serving.score_reader import alerts_within, latest_tick, live_quality
 from pipelines.settings import Settings
+from pipelines.storage.in_time import InTime
 from pipelines.storage.store import TableStore
 
 KEPT_S: Final = 60.0
@@ -40,6 +41,7 @@ class SiteMetrics:
 
     Args:
         settings: The installation.
+        reads: Reads of the tables; None: on its own.
         now: Clock.
         clock: Seconds that only go forward.
     """
@@ -49,9 +51,11 @@ class SiteMetrics:
         settings: Settings,
         *,
         now: Clock,
+        reads: InTime | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
+        self._reads = reads or InTime(settings.store_root)
         self._now = now
         self._clock = clock
         self._lock = threading.Lock()
@@ -119,11 +123,14 @@ class SiteMetrics:
         )
 
     def _of_drift(self) -> list[Metric]:
-        store = TableStore(self._settings.store_root)
         try:
-            return list(_drift(store.read(DRIFT))) if store.has(DRIFT) else []
+            return list(_drift(self._reads.read("drift", self._drift_rows)))
         except (ForewarnError, PolarsError, OSError):
-            return []  # replaced while it was read, or damaged: the other metrics go on
+            return []  # replaced while it was read, damaged or late: the other metrics go on
+
+    def _drift_rows(self) -> pl.DataFrame:
+        store = TableStore(self._settings.store_root)
+        return store.read(DRIFT) if store.has(DRIFT) else DRIFT.empty()
 
 
 def _quality(quality: pl.DataFrame) -> Iterator[Metric]:

@@ -12,6 +12,7 @@ from features.tables import CORE_GPU_TELEMETRY, CORE_JOBS, CORE_NODE_STATES
 from pipelines.board.desk import STATES_KEPT_S, Desk, Kept
 from pipelines.board.stored import states_now, telemetry_of, told_of_gpu, told_of_node
 from pipelines.board.zone import UTC_ZONE
+from pipelines.storage.in_time import InTime
 from pipelines.storage.store import Span, TableStore
 
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
@@ -121,7 +122,7 @@ def test_states_that_cannot_be_read_are_unknown_since_the_first_try_and_known_ag
 ) -> None:
     clock = [0.0]
     settings = SimpleNamespace(store_root=tmp_path)
-    sources: Any = SimpleNamespace(settings=settings)
+    sources: Any = SimpleNamespace(settings=settings, reads=InTime(tmp_path))
     parts: Any = {"access": None, "sessions": None, "asked": None}
     desk = Desk(sources=sources, kept=Kept(lambda: clock[0]), **parts)
     assert desk.states(T0).words(UTC_ZONE) == ""  # nothing was ever stored: that is no failure

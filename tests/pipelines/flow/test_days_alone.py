@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 
 from features.contracts import TableContract
 from features.core_build import build_core_telemetry, build_health_events
+from features.incidents import build_incidents
 from features.raw_tables import RAW_COVERAGE, RAW_GPU_TELEMETRY, RAW_KERNEL_LOG
-from features.tables import CORE_INVENTORY
+from features.tables import CORE_INVENTORY, CORE_JOBS, CORE_NODE_STATES
 from pipelines.landing import ingest
-from pipelines.landing.staleness import lines_about
+from pipelines.sources.catalogue import load_catalogue
 from pipelines.sources.result import as_table
 from pipelines.storage.store import Span
 
+CATALOGUE = load_catalogue(None)
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
 DAY = timedelta(days=1)
 THREE = Span(T0, T0 + 3 * DAY)
@@ -90,16 +92,12 @@ def coverage(landed: Landed, span: Span) -> pl.DataFrame:
 
 
 def health_events(landed: Landed, span: Span) -> pl.DataFrame:
-    raw = landed.read(RAW_KERNEL_LOG, span=lines_about(span))
-    return within(build_health_events(raw, STAYS).frame, span)
+    raw = landed.read(RAW_KERNEL_LOG, span=span)
+    return build_health_events(raw, STAYS).frame
 
 
 def telemetry(landed: Landed, span: Span) -> pl.DataFrame:
     return build_core_telemetry(landed.read(RAW_GPU_TELEMETRY, span=span), STAYS).frame
-
-
-def within(frame: pl.DataFrame, span: Span) -> pl.DataFrame:
-    return frame.filter(pl.col("ts") >= span.start, pl.col("ts") < span.end)
 
 
 MADE: dict[str, Callable[[Landed, Span], pl.DataFrame]] = {
@@ -123,3 +121,31 @@ def test_one_run_over_three_days_is_three_runs_of_a_day(
     whole = make(landed, THREE)
     days = pl.concat([make(landed, day) for day in THREE.steps(DAY)])
     assert whole.sort(whole.columns).equals(days.sort(days.columns))
+
+
+@pytest.mark.slow
+@given(
+    start=st.integers(0, DAY // timedelta(seconds=1)),
+    hours=st.integers(4, 30),
+    pause_s=st.sampled_from([2.0, 3.0, 4.5]),
+    left_out=st.sets(st.integers(0, 9), max_size=3),
+)
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_storm_of_any_length_is_cut_alike_by_runs_of_any_length(
+    start: int, hours: int, pause_s: float, left_out: set[int]
+) -> None:
+    begin, pause = T0 + timedelta(seconds=start), timedelta(seconds=pause_s)
+    n_lines = timedelta(hours=hours) // pause
+    said = {"node": "n0", "pci_bus_id": "0", "kind": "xid", "code": 79, "line": "x"}
+    lines = [said | {"ts": begin + at * pause} for at in range(n_lines) if at % 97 not in left_out]
+    landed = Landed(lines=lines)
+    whole = health_events(landed, THREE)
+    assert whole["count"].sum() == len(lines)
+    for step in (DAY, timedelta(hours=6), timedelta(hours=1)):
+        runs = [health_events(landed, run) for run in THREE.steps(step)]
+        assert pl.concat(runs).sort("ts").equals(whole)
+    incidents = build_incidents(
+        whole, CORE_NODE_STATES.empty(), CORE_JOBS.empty(), STAYS, catalogue=CATALOGUE
+    )
+    # One of the GPU, and one of the node while nothing says which GPU it had.
+    assert incidents.height == whole["gpu_uuid"].n_unique()

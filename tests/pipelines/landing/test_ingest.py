@@ -162,9 +162,8 @@ def build(site: Settings, first: int, last: int) -> None:
     """Builds the health events of some hours, as the asset does."""
     span = Span(T0 + first * HOUR, T0 + last * HOUR)
     generation = landing_of(site).journal.generation()
-    raw = landing_of(site).read(RAW_KERNEL_LOG, span=Span(span.start - 3 * HOUR, span.end))
+    raw = landing_of(site).read(RAW_KERNEL_LOG, span=span)
     events = build_health_events(raw, CORE_INVENTORY.empty()).frame
-    events = events.filter(pl.col("ts").is_between(span.start, span.end, closed="left"))
     store = TableStore(site.store_root)
     store.write(CORE_HEALTH_EVENTS, events, span=span, generation=generation)
 
@@ -182,8 +181,8 @@ def test_late_data_lands_in_its_hour_and_marks_what_must_be_built_anew(site: Set
     assert stale(site) == []
     log_file(site, "late.log").write_text(line(70))
     ingest(site, now=NOW)
-    assert stale(site) == [(1, 5)]  # its own hour, and those that look back on it
-    build(site, 1, 5)
+    assert stale(site) == [(1, 2)]
+    build(site, 1, 2)
     assert stale(site) == []
     log_file(site).write_text(line(10) + line(500))  # grows: nothing old has changed
     ingest(site, now=NOW)
@@ -209,7 +208,7 @@ def test_the_outcome_names_failures_refusals_and_what_to_build(site: Settings) -
     text = render_outcomes(outcomes, find_stale(landing_of(site), TableStore(site.store_root)))
     assert text.splitlines()[1].split() == ["kernel", "1", "0", "0", "2", "1", "0", "1"]
     assert "will be tried again: jobs.txt: gone\\x1b[2J" in text
-    assert "core/health_events: 2026-01-05 01:00 to 2026-01-05 05:00" in text
+    assert "core/health_events: 2026-01-05 01:00 to 2026-01-05 02:00" in text
 
 
 def test_the_quarantine_is_filtered_worded_and_safe_to_print(site: Settings) -> None:

@@ -1,0 +1,108 @@
+"""Rules of pages over a bucket that hangs: they come at once, and call unknown what they lack."""
+
+import threading
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from features.tables import CORE_NODE_STATES
+from pipelines.api import fleet_view
+from pipelines.board import stored
+from pipelines.sections.secret_source import SecretSource
+from pipelines.sections.storage import ObjectStoreSettings, StorageSettings
+from pipelines.settings import Settings
+from pipelines.storage.store import TableStore
+from tests.pipelines.answering_server import Answer, answering
+from tests.pipelines.api.api_world import T0
+from tests.pipelines.board.board_world import BoardWorld, Browser
+from tests.pipelines.memory_bucket import MemoryBucket
+
+SOON_S = 4.0
+"""Two seconds on a machine with other work; the client of the bucket waits for 100."""
+
+LATE = "no answer within 1.5 s"
+
+
+@pytest.fixture
+def lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Browser]:
+    """A board whose scores are known, and whose tables are in a bucket that says nothing."""
+    monkeypatch.setenv("A_KEY", "the-key")
+    monkeypatch.setattr(fleet_view, "_RACKS_WAIT_S", 0.2)
+    world = BoardWorld(tmp_path)
+    world.publish()
+    key = SecretSource(variable="A_KEY")
+    with answering(lambda _, __: Answer(is_silent=True)) as server:
+        how = ObjectStoreSettings(endpoint=server.url, access_key=key, secret_key=key)
+        storage = StorageSettings(tables="s3://fleet/tables", object_store=how)
+        world.settings = world.settings.model_copy(update={"storage": storage})
+        browser = world.browser()
+        browser.get("/static/board.css")
+        yield browser
+
+
+def timed(browser: Browser, path: str) -> tuple[int, str, float]:
+    began = time.monotonic()
+    answer = browser.get(path)
+    return answer.status_code, answer.text, time.monotonic() - began
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("/", 200, "Which nodes are drained or down is unknown"),
+        ("/node?name=n1", 200, "The stored tables cannot be read"),
+        ("/gpu?id=n1-g0", 200, "The stored tables cannot be read"),
+        ("/node?name=nobody-knows", 503, "The stored tables cannot be read"),
+        ("/data", 200, "the tables cannot be read"),
+        ("/quality", 503, "This part cannot be read at present"),
+        ("/models", 200, "Drift cannot be read"),
+        ("/api/v1/data-health", 200, "the tables cannot be read"),
+    ],
+)
+def test_a_page_comes_soon_and_says_what_is_unknown_and_why(
+    lost: Browser, path: str, status: int, said: str
+) -> None:
+    for _ in range(2):
+        found, text, seconds = timed(lost, path)
+        assert (found, seconds < SOON_S) == (status, True), seconds
+        assert said.lower() in text.lower()
+        assert LATE in text
+
+
+def test_metrics_of_scores_come_soon_though_the_bucket_is_lost(lost: Browser) -> None:
+    status, text, seconds = timed(lost, "/api/v1/metrics")
+    assert (status, seconds < SOON_S) == (200, True)
+    assert "forewarn_scores_age_seconds" in text
+    assert "forewarn_ingest_watermark_timestamp_seconds{" not in text
+
+
+def test_what_comes_late_is_shown_at_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, opened = BoardWorld(tmp_path), threading.Event()
+    bucket = MemoryBucket(tmp_path)
+    monkeypatch.setattr(Settings, "store_root", property(lambda _: bucket.path("tables")))
+    world.publish()
+    world.store(CORE_NODE_STATES, [{"node": "n1", "state": "down", "valid_from": T0}])
+    read = stored.states_now
+
+    def hangs(store: TableStore, now: datetime) -> pl.DataFrame:
+        assert opened.wait(30)
+        return read(store, now)
+
+    monkeypatch.setattr("pipelines.board.desk.states_now", hangs)
+    browser = world.browser()
+    unknown = browser.get("/")
+    assert LATE in unknown.text
+    assert 'data-refresh="5"' in unknown.text  # and not only after the usual half minute
+    opened.set()
+    time.sleep(0.5)
+    world.seconds += 20  # what could not be read is not kept for longer
+    known = browser.get("/")
+    assert LATE not in known.text
+    assert 'data-refresh="30"' in known.text
+    assert "down" in known.text
