@@ -65,7 +65,7 @@ def test_a_budget_is_spent_on_other_nodes_as_on_those_it_was_tuned_on() -> None:
 
 
 CLUSTERED = {
-    "alerts of few nodes": ScoreProcess(level_sd=1.0, slope=2.0, chronic_share=0.03),
+    "alerts of few nodes": ScoreProcess(level_sd=2.0, slope=2.0),
     "alerts of the same days": REGIMES["in batches"],
 }
 
@@ -76,13 +76,13 @@ def test_a_budget_is_kept_by_other_nodes_as_often_as_promised_and_not_without_a_
 ) -> None:
     size = Size(n_fleets=60, n_nodes=300, days=30, truth_nodes=300)
     promised, plain = (
-        check_budget(CLUSTERED[regime], grids=GRIDS, budget=5.0, size=size, confidence=confidence)
+        check_budget(CLUSTERED[regime], grids=GRIDS, budget=10.0, size=size, confidence=confidence)
         for confidence in (BUDGET_CONFIDENCE, 0.5)
     )
     kept, broken = promised["1 of 1"], plain["1 of 1"]
     assert kept.n_given == broken.n_given == size.n_fleets
     assert kept.broken_interval[0] < 1.0 - BUDGET_CONFIDENCE < broken.broken_interval[0]
-    assert kept.mean_rate > 2.0  # a budget that is hardly spent is easily kept
+    assert kept.mean_rate > 4.0  # a budget that is hardly spent is easily kept
 
 
 def test_the_share_of_broken_promises_is_judged_with_its_sampling_error() -> None:
