@@ -15,11 +15,11 @@ from scipy.stats import binom
 from models.policies.rows import Episodes, PolicyRows
 from models.policies.warnings import WarningPolicy
 
-BUDGET_CONFIDENCE = 0.9
+BUDGET_CONFIDENCE = 0.95
 """With which as many nodes keep to an alert budget for as long again."""
 
 PLAIN_COUNT = 10
-"""So many alerts need not prove anything: to be sure of 10, a site could have 4."""
+"""So many alerts need not prove anything: to be sure of 10, a site could have 3."""
 
 
 @dataclass(frozen=True)
@@ -166,8 +166,8 @@ def next_alerts(n_alerts: int, *, clustering: float, confidence: float) -> int:
     Returns:
         An upper prediction bound, at least `n_alerts`.
 
-    >>> [next_alerts(10, clustering=phi, confidence=0.9) for phi in (1.0, 3.0)]
-    [18, 24]
+    >>> [next_alerts(10, clustering=phi, confidence=0.95) for phi in (1.0, 3.0)]
+    [19, 29]
     """
     causes = float(nbdtrik(confidence, n_alerts / clustering + 1.0, 0.5))
     # A whole number is met but for rounding; half of the causes are no fewer than seen.

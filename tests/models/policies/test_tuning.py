@@ -50,7 +50,7 @@ def test_the_budget_is_kept_and_told(scored, prepare) -> None:
 @pytest.mark.parametrize(
     ("budget", "said"),
     [
-        (1000, "At most {} alerts of as many nodes in as long a time are expected with 90 %"),
+        (1000, "At most {} alerts of as many nodes in as long a time are expected with 95 %"),
         (10, "No margin is left, for so few prove nothing: at most {} alerts of as many nodes"),
     ],
 )
@@ -58,7 +58,7 @@ def test_the_margin_is_told_or_that_there_is_none(prepare, scored, budget, said)
     rows = prepare(scored)
     choice = tune_for_budget(rows, GRID, alerts_per_1000_nodes_per_day=budget)
     alerts = rows.alerts(choice.policy)
-    expected = next_alerts(alerts.size, clustering=rows.clustering(alerts), confidence=0.9)
+    expected = next_alerts(alerts.size, clustering=rows.clustering(alerts), confidence=0.95)
     assert said.format(expected) in choice.explanation
     assert (expected <= budget * rows.node_days / 1000) == ("At most" in choice.explanation)
 
