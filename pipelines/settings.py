@@ -108,7 +108,8 @@ class Settings(Section):
         trained_on: Whether the record is synthetic or real.
         regime: Regime of a synthetic record; reports then show how many failures announce
             themselves at all.
-        alert_budget_per_1000_node_days: Alerts the operators can take.
+        alert_budget_per_1000_node_days: Alerts the operators can take; in validation fewer are
+            raised, so that it is kept.
         policy: What warning policies must hold beside it.
         seed: Seed of training.
         training: How models are trained.

@@ -1,4 +1,4 @@
-"""Checks the guarantee of precision on fresh fleets whose true precision is known.
+"""Checks the promises of precision and of budget on fresh fleets whose truth is known.
 
 Fleets are drawn in `simulation.score_fleets`, policies tuned in `models.policies.tuning`.
 """
@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 
 from models.evaluation.intervals import exact_share
 from models.policies.rows import PolicyRows, policy_rows
-from models.policies.thresholds import chance_if_lower
+from models.policies.thresholds import BUDGET_CONFIDENCE, chance_if_lower
 from models.policies.tuning import (
     PolicyGrid,
     halves_by_node,
@@ -24,8 +24,11 @@ from simulation.score_fleets import TASK, TICK, ScoreFleet, ScoreProcess, draw_f
 TRUTH_SEED = 1_000_000
 """The truth's seeds begin here; no fleet of a check has one of them."""
 
+NEXT_SEED = 2_000_000
+"""The seeds of fleets that a budget is kept on, or not, begin here."""
+
 CONFIDENCE = 0.95
-"""Of every promise checked here."""
+"""Of every promise of precision checked here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +99,7 @@ class Spent:
     Attributes:
         budget: Alerts per 1,000 nodes per day that were allowed.
         n_given: Fleets where a policy qualified.
+        n_broken: Of these, where as many other nodes raise more in as long a time.
         mean_rate: Mean true rate of alerts.
         high_rate: Its 95 % point over fleets.
         mean_recall: Mean true event recall.
@@ -103,9 +107,15 @@ class Spent:
 
     budget: float
     n_given: int
+    n_broken: int
     mean_rate: float | None
     high_rate: float | None
     mean_recall: float | None
+
+    @property
+    def broken_interval(self) -> tuple[float, float]:
+        """Exact 95 % interval of the share of fleets where more was spent."""
+        return exact_share(self.n_broken, self.n_given)
 
 
 def check_precision(
@@ -192,29 +202,39 @@ def check_budget(
     budget: float,
     size: Size,
     served: ScoreProcess | None = None,
+    confidence: float = BUDGET_CONFIDENCE,
 ) -> dict[str, Spent]:
     """Tunes a policy on each fleet by budget, and measures what it truly spends and catches.
+
+    Whether the budget is kept is seen on another fleet of the same size.
 
     Args:
         process: What fleets are drawn from.
         grids: Policies tried, by a name; all are tuned on the same fleets.
         budget: Alerts per 1,000 nodes per day.
         size: How much is drawn.
-        served: What the truth is drawn from: another process is drift.
+        served: What truth and other fleets are drawn from: another process is drift.
+        confidence: That the budget is kept.
 
     Returns:
         What each grid spends.
     """
     truth = _truth(served or process, size)
     found: dict[str, list[_Judged]] = {name: [] for name in grids}
+    broken = dict.fromkeys(grids, 0)
     for seed in size.seeds:
-        fleet = draw_fleet(process, n_nodes=size.n_nodes, days=size.days, seed=seed)
-        rows = replace(_prepared(fleet, fleet.rows), node_days=float(size.n_nodes * size.days))
+        rows = _whole_fleet(process, size, seed=seed)
+        other = _whole_fleet(served or process, size, seed=NEXT_SEED + seed)
         for name, grid in grids.items():
-            choice = tune_for_budget(rows, grid, alerts_per_1000_nodes_per_day=budget)
+            choice = tune_for_budget(
+                rows, grid, alerts_per_1000_nodes_per_day=budget, confidence=confidence
+            )
             if choice.policy is not None:
                 found[name].append(_judge(truth, choice.policy))
-    return {name: _spent(judged, budget=budget) for name, judged in found.items()}
+                broken[name] += _judge(other, choice.policy).rate > budget
+    return {
+        name: _spent(judged, n_broken=broken[name], budget=budget) for name, judged in found.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -224,6 +244,11 @@ class _Judged:
     precision: float
     recall: float
     rate: float
+
+
+def _whole_fleet(process: ScoreProcess, size: Size, *, seed: int) -> PolicyRows:
+    fleet = draw_fleet(process, n_nodes=size.n_nodes, days=size.days, seed=seed)
+    return replace(_prepared(fleet, fleet.rows), node_days=float(size.n_nodes * size.days))
 
 
 def _truth(process: ScoreProcess, size: Size) -> PolicyRows:
@@ -267,11 +292,12 @@ def _kept(judged: Sequence[_Judged], *, precision: float, size: Size) -> Kept:
     )
 
 
-def _spent(judged: Sequence[_Judged], *, budget: float) -> Spent:
+def _spent(judged: Sequence[_Judged], *, n_broken: int, budget: float) -> Spent:
     rates = sorted(one.rate for one in judged)
     return Spent(
         budget=budget,
         n_given=len(judged),
+        n_broken=n_broken,
         mean_rate=_mean(rates),
         high_rate=rates[int(0.95 * (len(rates) - 1))] if rates else None,
         mean_recall=_mean([one.recall for one in judged]),

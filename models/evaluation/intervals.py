@@ -34,13 +34,20 @@ def exact_share(count: int, n: int) -> tuple[float, float]:
     return low, float(beta.ppf(0.975, count + 1, n - count)) if count < n else 1.0
 
 
-def poisson_interval(count: int, *, confidence: float = 0.95) -> tuple[float, float]:
+def poisson_interval(
+    count: int, *, confidence: float = 0.95, clustering: float = 1.0
+) -> tuple[float, float]:
     """The exact interval of the mean of a Poisson count (Garwood 1936).
+
+    Of events that cluster, of which counts vary `clustering` times as much, it is the interval of
+    `count / clustering` causes: an approximation.
 
     >>> low, high = poisson_interval(0)
     >>> low, round(high, 2)
     (0.0, 3.69)
+    >>> tuple(round(end) for end in poisson_interval(100, clustering=6.0))
+    (58, 161)
     """
-    tail = (1.0 - confidence) / 2.0
-    low = float(chi2.ppf(tail, 2 * count)) / 2.0 if count else 0.0
-    return low, float(chi2.isf(tail, 2 * count + 2)) / 2.0
+    tail, causes = (1.0 - confidence) / 2.0, count / clustering
+    low = float(chi2.ppf(tail, 2.0 * causes)) / 2.0 if count else 0.0
+    return clustering * low, clustering * float(chi2.isf(tail, 2.0 * causes + 2.0)) / 2.0

@@ -171,10 +171,21 @@ class PolicyRows:
         false = alerts[self.is_false[alerts]]
         phi = max(
             self._clustering(self.incident_us[incidents], self.incident_place[incidents]),
-            self._clustering(self.time_us[false], self.place[self.entity[false]]),
+            self.clustering(false),
         )
         size = incidents.size + false.size
         return Episodes(incidents.size, false.size, size / phi)
+
+    def clustering(self, alerts: IntArray) -> float:
+        """How many times more counts of alerts vary, by node and by day, than independent ones.
+
+        Args:
+            alerts: Positions of rows.
+
+        Returns:
+            At least 1.
+        """
+        return self._clustering(self.time_us[alerts], self.place[self.entity[alerts]])
 
     @cached_property
     def _days(self) -> tuple[int, int]:

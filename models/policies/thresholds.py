@@ -7,13 +7,19 @@ Persistence and cooldown are chosen in `models.policies.tuning`; what an alert i
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from scipy.special import betainc
+from scipy.special import betainc, nbdtrik
 from scipy.stats import binom
 
 from models.policies.rows import Episodes, PolicyRows
 from models.policies.warnings import WarningPolicy
+
+BUDGET_CONFIDENCE = 0.95
+"""With which as many nodes keep to an alert budget for as long again."""
+
+PLAIN_COUNT = 10
+"""So many alerts need not prove anything: to be sure of 10, a site could have 3."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +55,26 @@ class Spending:
     Attributes:
         policy: The policy; None when even the strictest threshold spends more.
         n_alerts: Its alerts; those of the strictest where there is none.
+        n_expected: Alerts that as many nodes raise in as long a time, at most: see `next_alerts`.
         caught: Codes of the incidents it catches, rising.
         n_tried: Thresholds tried.
     """
 
     policy: WarningPolicy | None
     n_alerts: int
+    n_expected: int
     caught: tuple[int, ...]
     n_tried: int
 
 
-NOTHING_SPENT = Spending(None, 0, (), 0)
+class _Promise(NamedTuple):
+    """Alerts allowed, and the confidence that there are no more."""
+
+    allowed: float
+    confidence: float
+
+
+NOTHING_SPENT = Spending(None, 0, 0, (), 0)
 """Before any threshold is tried."""
 
 
@@ -78,23 +93,35 @@ class SequenceEnd:
     n_tried: int
 
 
-def spend_budget(rows: PolicyRows, policy: WarningPolicy, *, allowed: float) -> Spending:
-    """The lowest threshold at which neither it nor any stricter one raises more than allowed.
+def spend_budget(
+    rows: PolicyRows,
+    policy: WarningPolicy,
+    *,
+    allowed: float,
+    confidence: float = BUDGET_CONFIDENCE,
+) -> Spending:
+    """The lowest threshold at which it and every stricter one promise to keep to what is allowed.
+
+    The promise is about as many other nodes for as long (`next_alerts`). Of up to `PLAIN_COUNT`
+    alerts, and of the strictest threshold, only the count itself must be within: a small site
+    could prove nothing, and would be left without any alert.
 
     Args:
         rows: Validation rows.
         policy: Persistence and cooldown; its threshold is ignored.
         allowed: Number of alerts.
+        confidence: Of the promise; 0.5 takes the count as it is.
 
     Returns:
         What it spends and catches.
     """
-    spent, beyond = _walk(rows, policy, rows.thresholds, allowed=allowed)
+    promised = _Promise(allowed, confidence)
+    spent, beyond = _walk(rows, policy, rows.thresholds, promised=promised)
     if spent.policy is None or beyond is None:
         return spent
     # Growing ranks are coarse there: up to a fifth of the budget would be left unused.
     finer = rows.thresholds_between(spent.policy.threshold, beyond)
-    return _walk(rows, policy, finer, allowed=allowed, spent=spent)[0]
+    return _walk(rows, policy, finer, promised=promised, spent=spent)[0]
 
 
 def _walk(
@@ -102,19 +129,49 @@ def _walk(
     policy: WarningPolicy,
     thresholds: Sequence[float],
     *,
-    allowed: float,
+    promised: _Promise,
     spent: Spending = NOTHING_SPENT,
 ) -> tuple[Spending, float | None]:
     """The last threshold within the budget, and the first beyond it."""
     for threshold in thresholds:
         one = replace(policy, threshold=threshold)
         alerts = rows.alerts(one)
+        expected = next_alerts(
+            alerts.size, clustering=rows.clustering(alerts), confidence=promised.confidence
+        )
         tried = spent.n_tried + 1
-        if alerts.size > allowed:
-            n_alerts = spent.n_alerts if spent.policy is not None else alerts.size
-            return replace(spent, n_alerts=n_alerts, n_tried=tried), threshold
-        spent = Spending(one, alerts.size, tuple(rows.caught_by(alerts).tolist()), tried)
+        is_plain = alerts.size <= PLAIN_COUNT or spent.policy is None
+        if (alerts.size if is_plain else expected) > promised.allowed:
+            if spent.policy is not None:
+                return replace(spent, n_tried=tried), threshold
+            return Spending(None, alerts.size, expected, (), tried), threshold
+        caught = tuple(rows.caught_by(alerts).tolist())
+        spent = Spending(one, alerts.size, expected, caught, tried)
     return spent, None
+
+
+def next_alerts(n_alerts: int, *, clustering: float, confidence: float) -> int:
+    """The most alerts that as many nodes raise in as long a time, with confidence.
+
+    Exact for independent alerts: of two Poisson counts with one mean each alert is of either with
+    equal chance (Nelson 1970). Where counts vary `clustering` times as much as independent ones
+    would, N alerts are N / clustering causes, each of so many (quasi-likelihood, as for
+    `models.policies.rows.PolicyRows.episodes`).
+
+    Args:
+        n_alerts: Alerts raised.
+        clustering: Variance of counts over that of independent ones, at least 1.
+        confidence: That they are no more, [0.5, 1).
+
+    Returns:
+        An upper prediction bound, at least `n_alerts`.
+
+    >>> [next_alerts(10, clustering=phi, confidence=0.95) for phi in (1.0, 3.0)]
+    [19, 29]
+    """
+    causes = float(nbdtrik(confidence, n_alerts / clustering + 1.0, 0.5))
+    # A whole number is met but for rounding; half of the causes are no fewer than seen.
+    return max(n_alerts, math.ceil(clustering * causes - 1e-9 * (n_alerts + 1)))
 
 
 def try_in_order(

@@ -16,6 +16,9 @@ import polars as pl
 from features.errors import DataError
 from models.policies.rows import PolicyRows
 from models.policies.thresholds import (
+    BUDGET_CONFIDENCE,
+    PLAIN_COUNT,
+    Spending,
     ThresholdChoice,
     chance_if_lower,
     missing_episodes,
@@ -70,9 +73,15 @@ class _Sequence(NamedTuple):
 
 
 def tune_for_budget(
-    rows: PolicyRows, grid: PolicyGrid, *, alerts_per_1000_nodes_per_day: float
+    rows: PolicyRows,
+    grid: PolicyGrid,
+    *,
+    alerts_per_1000_nodes_per_day: float,
+    confidence: float = BUDGET_CONFIDENCE,
 ) -> ThresholdChoice:
     """The policy that catches the most incidents within the budget.
+
+    The budget is a promise about other nodes and the time to come: `spend_budget` leaves a margin.
 
     Another policy than the default is taken only where the difference is more than its standard
     error: of the incidents that one of the two catches alone, `gained - lost > sqrt(gained +
@@ -82,6 +91,7 @@ def tune_for_budget(
         rows: Validation rows.
         grid: Policies tried.
         alerts_per_1000_nodes_per_day: Alert budget.
+        confidence: That as many nodes keep to it for as long again; 0.5 leaves no margin.
 
     Returns:
         The choice; no threshold when every policy spends more even at the strictest.
@@ -96,7 +106,10 @@ def tune_for_budget(
             f"1,000 nodes per day. To raise no alert, set policy level observe."
         )
     allowed = budget * rows.node_days / 1000.0
-    found = [spend_budget(rows, policy, allowed=allowed) for policy in grid.policies()]
+    found = [
+        spend_budget(rows, policy, allowed=allowed, confidence=confidence)
+        for policy in grid.policies()
+    ]
     tried = sum(one.n_tried for one in found)
     within = [one for one in found if one.policy is not None]
     wanted = f"{budget:g} alerts per 1,000 nodes per day"
@@ -114,7 +127,8 @@ def tune_for_budget(
     words = (
         f"Lowest threshold within {wanted}: {best.n_alerts} alerts in {rows.node_days:.0f} "
         f"node-days of validation, {allowed:.1f} allowed; {len(best.caught)} of "
-        f"{rows.n_incidents} incidents caught. {_in_words(best.policy)}"
+        f"{rows.n_incidents} incidents caught. "
+        f"{_margin(best, allowed=allowed, confidence=confidence)} {_in_words(best.policy)}"
     )
     return _chosen(best.policy, words, tried)
 
@@ -236,6 +250,18 @@ def _most_promising(options: Sequence[_Sequence], *, allowed: float) -> _Sequenc
 
 def _chosen(policy: WarningPolicy | None, words: str, tried: int) -> ThresholdChoice:
     return ThresholdChoice(policy.threshold if policy else None, words, tried, policy)
+
+
+def _margin(spent: Spending, *, allowed: float, confidence: float) -> str:
+    """What a budget promises of the time to come."""
+    next_ones = (
+        f"at most {spent.n_expected} alerts of as many nodes in as long a time are expected with "
+        f"{100 * confidence:g} % confidence"
+    )
+    if spent.n_expected <= allowed:
+        return f"{next_ones[0].upper()}{next_ones[1:]}."
+    why = "so few prove nothing" if spent.n_alerts <= PLAIN_COUNT else "no threshold is stricter"
+    return f"No margin is left, for {why}: {next_ones}."
 
 
 def _in_words(policy: WarningPolicy | None) -> str:

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from models.evaluation.event_metrics import caught_pairs
+from models.policies.thresholds import BUDGET_CONFIDENCE
 from models.policies.tuning import PolicyGrid
 from models.policies.warnings import WarningPolicy
 from simulation.guarantees import Kept, Size, check_budget, check_hardest, check_precision
@@ -61,6 +62,27 @@ def test_a_budget_is_spent_on_other_nodes_as_on_those_it_was_tuned_on() -> None:
     assert found.n_given == FEW.n_fleets
     assert 2.0 < found.mean_rate < 4.5
     assert found.mean_recall > 0.4
+
+
+CLUSTERED = {
+    "alerts of few nodes": ScoreProcess(level_sd=2.0, slope=2.0),
+    "alerts of the same days": REGIMES["in batches"],
+}
+
+
+@pytest.mark.parametrize("regime", CLUSTERED)
+def test_a_budget_is_kept_by_other_nodes_as_often_as_promised_and_not_without_a_margin(
+    regime,
+) -> None:
+    size = Size(n_fleets=60, n_nodes=300, days=30, truth_nodes=300)
+    promised, plain = (
+        check_budget(CLUSTERED[regime], grids=GRIDS, budget=10.0, size=size, confidence=confidence)
+        for confidence in (BUDGET_CONFIDENCE, 0.5)
+    )
+    kept, broken = promised["1 of 1"], plain["1 of 1"]
+    assert kept.n_given == broken.n_given == size.n_fleets
+    assert kept.broken_interval[0] < 1.0 - BUDGET_CONFIDENCE < broken.broken_interval[0]
+    assert kept.mean_rate > 4.0  # a budget that is hardly spent is easily kept
 
 
 def test_the_share_of_broken_promises_is_judged_with_its_sampling_error() -> None:

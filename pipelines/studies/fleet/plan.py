@@ -148,6 +148,7 @@ class Judged:
         events: Event metrics; None where there is no policy.
         classes: Recall by class against the ceiling.
         truth: How far scores above the threshold hold; of the budget policy only.
+        clustering: How many times more counts of alerts by node vary than independent ones.
     """
 
     regime: str
@@ -157,6 +158,7 @@ class Judged:
     events: EventMetrics | None
     classes: tuple[ClassRecall, ...]
     truth: ScoreTruth | None
+    clustering: float = 1.0
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values, for JSON."""
@@ -168,4 +170,5 @@ class Judged:
             "events": self.events.to_dict() if self.events else None,
             "classes": [one.to_dict() for one in self.classes],
             "truth": self.truth.to_dict() if self.truth else None,
+            "clustering": self.clustering,
         }

@@ -18,7 +18,7 @@ from models.calibration import fit_calibration, incidents_behind
 from models.evaluation.event_metrics import evaluate_events
 from models.evaluation.fleet_judgement import judge_scores, recall_by_class
 from models.failure_model import FailureModel
-from models.policies.rows import PolicyRows, policy_rows
+from models.policies.rows import PolicyRows, dispersion, policy_rows
 from models.policies.thresholds import ThresholdChoice
 from models.policies.tuning import PolicyGrid, halves_by_node, tune_for_budget, tune_for_precision
 from models.policies.warnings import raise_alerts
@@ -230,8 +230,17 @@ def judge(
             truth = judge_scores(
                 scored, threshold=choice.policy.threshold, bootstrap=plan.bootstrap
             )
-            judged.append(Judged(regime, horizon_h, name, choice, events, classes, truth))
+            clustering = _clustering(alerts, scored)
+            judged.append(
+                Judged(regime, horizon_h, name, choice, events, classes, truth, clustering)
+            )
     return judged
+
+
+def _clustering(alerts: pl.DataFrame, scored: pl.DataFrame) -> float:
+    """How alerts cluster by node; in the simulation nodes fail independently of each other."""
+    node = alerts["entity_id"].rank("dense").cast(pl.Int64).to_numpy() - 1
+    return dispersion(node, n_units=scored["entity_id"].n_unique())
 
 
 def _raw_rows(stretch: Stretch, model: FailureModel) -> pl.DataFrame:

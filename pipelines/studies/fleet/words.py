@@ -47,10 +47,12 @@ def _events(one: Judged) -> list[str]:
     if events is None:
         return ["No policy, so no alert."]
     scale = 1000.0 / events.node_days if events.node_days else 0.0
-    low, high = (scale * end for end in poisson_interval(events.n_alerts))
+    ends = poisson_interval(events.n_alerts, clustering=one.clustering)
+    low, high = (scale * end for end in ends)
     head = (
         f"{events.n_alerts} alerts in {events.node_days:.0f} node-days: "
-        f"{scale * events.n_alerts:.2f} [{low:.2f}, {high:.2f}] per 1,000 nodes and day, precision "
+        f"{scale * events.n_alerts:.2f} [{low:.2f}, {high:.2f}] per 1,000 nodes and day (by "
+        f"node they vary {one.clustering:.1f} times as much as independent ones), precision "
         f"{_share(events.precision)}, recall {_share(events.recall)}."
     )
     lines = [

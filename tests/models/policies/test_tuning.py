@@ -9,7 +9,7 @@ import pytest
 
 from features.errors import DataError
 from models.policies.rows import Episodes, PolicyRows, policy_rows
-from models.policies.thresholds import SequenceEnd, spend_budget
+from models.policies.thresholds import SequenceEnd, next_alerts, spend_budget
 from models.policies.tuning import PolicyGrid, halves_by_node, tune_for_budget, tune_for_precision
 from models.policies.warnings import raise_alerts
 
@@ -45,6 +45,32 @@ def test_the_budget_is_kept_and_told(scored, prepare) -> None:
     assert spent <= 1000 * rows.node_days / 1000
     assert f"{spent} alerts" in choice.explanation
     assert f"of {rows.n_incidents} incidents caught" in choice.explanation
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        (1000, "At most {} alerts of as many nodes in as long a time are expected with 95 %"),
+        (10, "No margin is left, for so few prove nothing: at most {} alerts of as many nodes"),
+    ],
+)
+def test_the_margin_is_told_or_that_there_is_none(prepare, scored, budget, said) -> None:
+    rows = prepare(scored)
+    choice = tune_for_budget(rows, GRID, alerts_per_1000_nodes_per_day=budget)
+    alerts = rows.alerts(choice.policy)
+    expected = next_alerts(alerts.size, clustering=rows.clustering(alerts), confidence=0.95)
+    assert said.format(expected) in choice.explanation
+    assert (expected <= budget * rows.node_days / 1000) == ("At most" in choice.explanation)
+
+
+def test_a_strictest_threshold_that_proves_nothing_says_so(prepare, scored) -> None:
+    choice = tune_for_budget(
+        prepare(scored.with_columns(score=pl.lit(1.0))),
+        replace(GRID, persistence=((1, 1),)),
+        alerts_per_1000_nodes_per_day=16_100,
+    )
+    assert choice.threshold == 1.0
+    assert "No margin is left, for no threshold is stricter: at most" in choice.explanation
 
 
 def test_another_policy_is_taken_only_where_it_catches_clearly_more(prepare, scored) -> None:

@@ -95,6 +95,7 @@ def test_a_small_study_learns_tunes_and_judges() -> None:
     assert everything.fault_type == "all"
     assert everything.n_incidents == events.n_incidents > 20
     assert everything.n_caught == events.n_caught
+    assert 1.0 < judged[0].clustering < events.n_alerts  # a node alarms more than once
     assert everything.ceiling is not None
     assert 0.1 < everything.ceiling < 1.0
     assert everything.by_signs is not None
