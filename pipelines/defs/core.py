@@ -33,7 +33,7 @@ from features.training import build_training_metrics
 from pipelines.defs.io import GENERATION
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
 from pipelines.defs.resources import Installation
-from pipelines.defs.table_look import TableLook
+from pipelines.defs.table_look import TableLook, core_ins
 from pipelines.flow.core_telemetry import make_core_telemetry
 from pipelines.flow.steps import TICK
 from pipelines.landing.ingest import coverage_of, landing_of
@@ -64,7 +64,7 @@ def _gpu_telemetry(partitions: Partitions, look: TableLook) -> dg.AssetsDefiniti
     @look.asset(
         "core/gpu_telemetry",
         deps=[["raw", "gpu_telemetry"]],
-        ins={"inventory": dg.AssetIn(["core", "inventory"])},
+        ins=core_ins("inventory"),
         partitions_def=partitions.data,
         backfill_policy=ONE_RUN,
         code_version="1",
@@ -89,7 +89,7 @@ def _health_events(partitions: Partitions, look: TableLook) -> dg.AssetsDefiniti
         deps=[
             dg.AssetDep(["raw", "kernel_log"], partition_mapping=partitions.trailing(BURST + TICK))
         ],
-        ins={"inventory": dg.AssetIn(["core", "inventory"])},
+        ins=core_ins("inventory"),
         partitions_def=partitions.data,
         backfill_policy=ONE_RUN,
         code_version="1",
@@ -144,10 +144,8 @@ def _incidents(look: TableLook) -> dg.AssetsDefinition:
     @look.asset(
         "core/incidents",
         ins={
-            "health_events": dg.AssetIn(["core", "health_events"]),
+            **core_ins("health_events", "jobs", "inventory"),
             "states": dg.AssetIn(["core", "node_states"]),
-            "jobs": dg.AssetIn(["core", "jobs"]),
-            "inventory": dg.AssetIn(["core", "inventory"]),
             "named": dg.AssetIn(["raw", "incidents"]),
         },
         code_version="1",
@@ -174,7 +172,7 @@ def _coverage(partitions: Partitions, look: TableLook) -> dg.AssetsDefinition:
     @look.asset(
         "core/coverage",
         deps=[["raw", "coverage"], ["raw", "gpu_telemetry"], ["raw", "kernel_log"]],
-        ins={"inventory": dg.AssetIn(["core", "inventory"])},
+        ins=core_ins("inventory"),
         partitions_def=partitions.daily,
         backfill_policy=ONE_RUN,
         code_version="1",
