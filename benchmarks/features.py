@@ -136,7 +136,22 @@ def by_group_by_dynamic(frame: pl.DataFrame) -> None:
 def by_two_levels(frame: pl.DataFrame) -> None:
     """The same features from buckets in tuned Polars: one grouping, then rolling sums."""
     spec = FULL_TELEMETRY
-    ts = pl.col("ts")
+    buckets = _buckets(frame)
+    n, at = pl.col("n").cast(pl.Float64), pl.col("at")
+    t_now = pl.col("t") + at * n
+    tt_now = pl.col("tt") + 2 * at * pl.col("t") + at * at * n
+    for window, _ in spec.gauge_statistics:
+        size = window // BUCKET
+        sums = {"N": _rolling(n, size), "T": _rolling(t_now, size), "TT": _rolling(tt_now, size)}
+        results = [_rolling(pl.col(f"{c}:i"), size).alias(c) for c in spec.counters]
+        for g in spec.gauges:
+            results += _of_window(g, size)
+        buckets.with_columns(**sums).select(results)
+
+
+def _buckets(frame: pl.DataFrame) -> pl.DataFrame:
+    """Per GPU and quarter of an hour: counts, sums, extremes, and when it began in seconds."""
+    spec, ts = FULL_TELEMETRY, pl.col("ts")
     x = (ts - ts.dt.truncate("15m")).dt.total_seconds()
     moments = [pl.len().alias("n"), x.sum().alias("t"), (x * x).sum().alias("tt")]
     for g in spec.gauges:
@@ -152,37 +167,31 @@ def by_two_levels(frame: pl.DataFrame) -> None:
     increased = frame.with_columns(_increase(c).over(GPU).alias(f"{c}:i") for c in spec.counters)
     moments += [pl.col(f"{c}:i").sum() for c in spec.counters]
     buckets = increased.group_by(GPU, ts.dt.truncate("15m").alias("bucket")).agg(moments)
-    buckets = buckets.sort(GPU, "bucket").with_columns(
+    return buckets.sort(GPU, "bucket").with_columns(
         (pl.col("bucket").dt.epoch("s") - int(START.timestamp())).cast(pl.Float64).alias("at")
     )
-    n, at = pl.col("n").cast(pl.Float64), pl.col("at")
-    t_now = pl.col("t") + at * n
-    tt_now = pl.col("tt") + 2 * at * pl.col("t") + at * at * n
-    for window, _ in spec.gauge_statistics:
-        size = window // BUCKET
 
-        def total(column: pl.Expr, size: int = size) -> pl.Expr:
-            return column.cast(pl.Float64).rolling_sum(size, min_samples=1).over(GPU)
 
-        shared = buckets.with_columns(N=total(n), T=total(t_now), TT=total(tt_now))
-        results = [total(pl.col(f"{c}:i")).alias(c) for c in spec.counters]
-        for g in spec.gauges:
-            s, ss = total(pl.col(f"{g}:s")), total(pl.col(f"{g}:ss"))
-            tv = total(pl.col(f"{g}:tv") + at * pl.col(f"{g}:s"))
-            last = pl.col(f"{g}:last")
-            big_n, big_t = pl.col("N"), pl.col("T")
-            results += [
-                (s / big_n).alias(f"{g}_mean"),
-                ((ss - s * s / big_n) / (big_n - 1)).sqrt().alias(f"{g}_std"),
-                pl.col(f"{g}:low").rolling_min(size, min_samples=1).over(GPU).alias(f"{g}_min"),
-                pl.col(f"{g}:high").rolling_max(size, min_samples=1).over(GPU).alias(f"{g}_max"),
-                last.alias(f"{g}_last"),
-                ((big_n * tv - big_t * s) / (big_n * pl.col("TT") - big_t * big_t) * 3600.0).alias(
-                    f"{g}_slope"
-                ),
-                (last - last.shift(size).over(GPU)).alias(f"{g}_delta"),
-            ]
-        shared.select(results)
+def _of_window(gauge: str, size: int) -> list[pl.Expr]:
+    """The seven statistics of a gauge over so many buckets, beside the window's N, T and TT."""
+    sums, at = pl.col(f"{gauge}:s"), pl.col("at")
+    s, ss = _rolling(sums, size), _rolling(pl.col(f"{gauge}:ss"), size)
+    tv = _rolling(pl.col(f"{gauge}:tv") + at * sums, size)
+    n, t, tt = pl.col("N"), pl.col("T"), pl.col("TT")
+    low, high, last = (pl.col(f"{gauge}:{name}") for name in ("low", "high", "last"))
+    return [
+        (s / n).alias(f"{gauge}_mean"),
+        ((ss - s * s / n) / (n - 1)).sqrt().alias(f"{gauge}_std"),
+        low.rolling_min(size, min_samples=1).over(GPU).alias(f"{gauge}_min"),
+        high.rolling_max(size, min_samples=1).over(GPU).alias(f"{gauge}_max"),
+        last.alias(f"{gauge}_last"),
+        ((n * tv - t * s) / (n * tt - t * t) * 3600.0).alias(f"{gauge}_slope"),
+        (last - last.shift(size).over(GPU)).alias(f"{gauge}_delta"),
+    ]
+
+
+def _rolling(column: pl.Expr, size: int) -> pl.Expr:
+    return column.cast(pl.Float64).rolling_sum(size, min_samples=1).over(GPU)
 
 
 def _increase(counter: str) -> pl.Expr:

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
+import sqlalchemy as sa
 
 from benchmarks.features import peak_mb
 from benchmarks.tick import ticks
@@ -106,6 +107,30 @@ def cpu(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - began, made
 
 
+def predict_alone(served: list[ServedModel], values: np.ndarray) -> list[Any]:
+    """The peer's work: every forest on every row, nothing else."""
+    return [
+        booster.predict(values, raw_score=True, num_threads=1)
+        for one in served
+        for booster in one.model.model.boosters  # type: ignore[union-attr]
+    ]
+
+
+def deliver(
+    folder: Path, engine: sa.Engine, gpus: pl.DataFrame, nodes: pl.DataFrame, *, at: datetime
+) -> tuple[float, float]:
+    """CPU seconds of publishing a tick, and of writing it to the score database."""
+    published, _ = cpu(
+        lambda: publish_scores(
+            folder / "scores", gpu_scores=gpus, node_scores=nodes, published_at=at, ttl=HOUR
+        )
+    )
+    tick = latest_published(folder / "scores")
+    assert tick is not None  # noqa: S101 - it was published just now
+    kept, _ = cpu(lambda: write_tick(engine, tick.tick, node_scores=nodes, gpu_scores=gpus))
+    return published, kept
+
+
 def measure(folder: Path, *, n_gpus: int, n_rounds: int) -> dict[str, float]:
     """All that the table shows; the state's part was measured by `benchmarks.tick`."""
     served, limits = served_models(), ScoreLimits()
@@ -114,7 +139,7 @@ def measure(folder: Path, *, n_gpus: int, n_rounds: int) -> dict[str, float]:
     values = part.select(NAMES).to_numpy(order="fortran")
     engine = open_engine(f"sqlite:///{folder / 'scores.db'}")
     scores_of(part, served, limits=limits)  # compiled loops, packed forests
-    taken: dict[str, list[float]] = {}
+    taken: list[dict[str, float]] = []
     sizes = [0]
     for number in range(n_rounds):
         at = T0 + number * HOUR
@@ -122,33 +147,21 @@ def measure(folder: Path, *, n_gpus: int, n_rounds: int) -> dict[str, float]:
             pl.lit(at).cast(pl.Datetime("us", "UTC")).alias("as_of"),
             pl.col(NAMES[number]).reverse(),
         )
-        seconds, (gpus, nodes) = cpu(lambda m=moved: scores_of(m, served, limits=limits))
-        taken.setdefault("scores", []).append(seconds)
-        seconds, _ = cpu(
-            lambda: [
-                booster.predict(values, raw_score=True, num_threads=1)
-                for one in served
-                for booster in one.model.model.boosters  # type: ignore[union-attr]
-            ]
+        scores, made = cpu(lambda m=moved: scores_of(m, served, limits=limits))
+        peer, _ = cpu(lambda: predict_alone(served, values))
+        published, kept = deliver(folder, engine, *made, at=at)
+        taken.append(
+            {
+                "scores": scores,
+                "peer": peer * n_gpus / part.height,
+                "publish": published,
+                "database": kept,
+            }
         )
-        taken.setdefault("peer", []).append(seconds * n_gpus / part.height)
-        seconds, _ = cpu(
-            lambda g=gpus, n=nodes, a=at: publish_scores(
-                folder / "scores", gpu_scores=g, node_scores=n, published_at=a, ttl=HOUR
-            )
-        )
-        taken.setdefault("publish", []).append(seconds)
-        tick = latest_published(folder / "scores")
-        assert tick is not None  # noqa: S101 - it was published just now
-        seconds, _ = cpu(
-            lambda t=tick, g=gpus, n=nodes: write_tick(engine, t.tick, node_scores=n, gpu_scores=g)
-        )
-        taken.setdefault("database", []).append(seconds)
         sizes.append(sum(path.stat().st_size for path in folder.glob("scores.db")))
     files = [path.stat().st_size for path in (folder / "scores").rglob("*.parquet")]
-    found = {name: statistics.median(seconds) for name, seconds in taken.items()}
     return {
-        **found,
+        **{name: statistics.median(one[name] for one in taken) for name in taken[0]},
         "parquet_mb": sum(files) / n_rounds / 1e6,
         "database_mb": sizes[-1] / 1e6,
         "growth_mb": (sizes[-1] - sizes[2]) / max(1, n_rounds - 2) / 1e6,

@@ -241,33 +241,10 @@ def _rules_from_rows(rows: Iterable[Mapping[str, str]], *, of: str) -> tuple[Fau
 
 def _rule_from_row(row: Mapping[str, str], where: str) -> FaultRule:
     """One checked rule; `where` is its file and row, for messages."""
-    missing = [name for name in CATALOGUE_COLUMNS if name not in row]
-    if missing:
-        raise SettingsError(
-            f"{where}: column {missing[0]!r} is missing, found {', '.join(row)}. "
-            f"The columns are {', '.join(CATALOGUE_COLUMNS)}."
-        )
-    cell = {name: (row.get(name) or "").strip() for name in (*CATALOGUE_COLUMNS, "needs")}
-    if not cell["kind"]:
-        raise SettingsError(f"{where}: kind is empty. Name a kind of event or {REASON_KIND}.")
-    if cell["kind"] != cell["kind"].lower():
-        raise SettingsError(
-            f"{where}: kind {cell['kind']!r} fits no event: kinds are in lower case. Mend it."
-        )
-    is_code = cell["code"].isdecimal() and int(cell["code"]) <= _LARGEST_CODE
-    if cell["code"] and not is_code:
-        raise SettingsError(
-            f"{where}: code must be a whole number to {_LARGEST_CODE}, got {cell['code']!r}. "
-            "Mend it."
-        )
-    role = next((role for role in ROLES if role == cell["role"]), None)
-    if role is None:
-        raise SettingsError(
-            f"{where}: role must be one of {', '.join(ROLES)}, got {cell['role']!r}. Choose one."
-        )
-    is_reason = cell["kind"] == REASON_KIND
-    if role in _REASON_ROLES and not is_reason:
-        raise SettingsError(f"{where}: role {role} is for kind {REASON_KIND}, got {cell['kind']}.")
+    cell = _cells(row, where)
+    _check_kind(where, cell["kind"])
+    code = _code_of(where, cell["code"])
+    role = _role_of(where, cell["role"], kind=cell["kind"])
     _check_word(where, "fault_type", cell["fault_type"], FAULT_TYPES)
     _check_word(where, "group", cell["group"], EVENT_GROUPS)
     _check_word(where, "needs", cell["needs"], NEEDS)
@@ -279,7 +256,7 @@ def _rule_from_row(row: Mapping[str, str], where: str) -> FaultRule:
         _check_pattern(where, cell["pattern"])
     return FaultRule(
         kind=cell["kind"],
-        code=int(cell["code"]) if cell["code"] else None,
+        code=code,
         pattern=cell["pattern"] or None,
         role=role,
         fault_type=cell["fault_type"] or None,
@@ -287,6 +264,49 @@ def _rule_from_row(row: Mapping[str, str], where: str) -> FaultRule:
         note=cell["note"],
         needs=cell["needs"] or None,
     )
+
+
+def _cells(row: Mapping[str, str], where: str) -> dict[str, str]:
+    """The cells by column; all columns are there but `needs`, which may be absent."""
+    missing = [name for name in CATALOGUE_COLUMNS if name not in row]
+    if missing:
+        raise SettingsError(
+            f"{where}: column {missing[0]!r} is missing, found {', '.join(row)}. "
+            f"The columns are {', '.join(CATALOGUE_COLUMNS)}."
+        )
+    return {name: (row.get(name) or "").strip() for name in (*CATALOGUE_COLUMNS, "needs")}
+
+
+def _check_kind(where: str, kind: str) -> None:
+    if not kind:
+        raise SettingsError(f"{where}: kind is empty. Name a kind of event or {REASON_KIND}.")
+    if kind != kind.lower():
+        raise SettingsError(
+            f"{where}: kind {kind!r} fits no event: kinds are in lower case. Mend it."
+        )
+
+
+def _code_of(where: str, text: str) -> int | None:
+    """The code; None: the cell is empty."""
+    if not text:
+        return None
+    if not text.isdecimal() or int(text) > _LARGEST_CODE:
+        raise SettingsError(
+            f"{where}: code must be a whole number to {_LARGEST_CODE}, got {text!r}. Mend it."
+        )
+    return int(text)
+
+
+def _role_of(where: str, text: str, *, kind: str) -> Role:
+    """The role, where the kind may have it."""
+    role = next((role for role in ROLES if role == text), None)
+    if role is None:
+        raise SettingsError(
+            f"{where}: role must be one of {', '.join(ROLES)}, got {text!r}. Choose one."
+        )
+    if role in _REASON_ROLES and kind != REASON_KIND:
+        raise SettingsError(f"{where}: role {role} is for kind {REASON_KIND}, got {kind}.")
+    return role
 
 
 def _check_word(where: str, column: str, word: str, allowed: tuple[str, ...]) -> None:

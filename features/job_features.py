@@ -19,6 +19,30 @@ _US_PER_HOUR: Final = 3_600_000_000.0
 _GOOD_ENDS: Final = ("COMPLETED", "CANCELLED", "TIMEOUT", "PREEMPTED")
 """Ends that say nothing against the node."""
 
+_INPUTS: Final = ("jobs.nodes", "jobs.start", "jobs.end")
+
+_PRESENT: Final = (
+    Feature(
+        "running_job_count",
+        "job",
+        "1",
+        None,
+        "Number of jobs running on the node",
+        _INPUTS,
+        "0 without such a job",
+    ),
+    Feature(
+        "hours_since_job_start",
+        "job",
+        "h",
+        None,
+        "Time since a job last started on the node",
+        _INPUTS,
+        "null before the first job on the node",
+    ),
+)
+"""How things stand, in no window."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobSpec:
@@ -33,51 +57,33 @@ class JobSpec:
 
 def job_features(spec: JobSpec) -> tuple[Feature, ...]:
     """The features that `build_job_features` gives, in order."""
-    inputs = ("jobs.nodes", "jobs.start", "jobs.end")
-    counted = "0 without such a job in the window"
-    features = [
+    counted = (feature for window in spec.windows for feature in _counted(window))
+    return (*_PRESENT, *counted)
+
+
+def _counted(window: timedelta) -> tuple[Feature, ...]:
+    """What is counted in one window."""
+    suffix, default = window_suffix(window), "0 without such a job in the window"
+    return (
         Feature(
-            "running_job_count",
+            f"job_start_count_{suffix}",
             "job",
             "1",
-            None,
-            "Number of jobs running on the node",
-            inputs,
-            "0 without such a job",
+            window,
+            "Number of jobs started on the node",
+            _INPUTS,
+            default,
         ),
         Feature(
-            "hours_since_job_start",
+            f"failed_job_count_{suffix}",
             "job",
-            "h",
-            None,
-            "Time since a job last started on the node",
-            inputs,
-            "null before the first job on the node",
+            "1",
+            window,
+            "Number of jobs that ended badly on the node",
+            (*_INPUTS, "jobs.end_state"),
+            default,
         ),
-    ]
-    for window in spec.windows:
-        suffix = window_suffix(window)
-        features += [
-            Feature(
-                f"job_start_count_{suffix}",
-                "job",
-                "1",
-                window,
-                "Number of jobs started on the node",
-                inputs,
-                counted,
-            ),
-            Feature(
-                f"failed_job_count_{suffix}",
-                "job",
-                "1",
-                window,
-                "Number of jobs that ended badly on the node",
-                (*inputs, "jobs.end_state"),
-                counted,
-            ),
-        ]
-    return tuple(features)
+    )
 
 
 def build_job_features(rows: pl.DataFrame, jobs: pl.DataFrame, *, spec: JobSpec) -> pl.DataFrame:

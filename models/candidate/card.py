@@ -85,14 +85,23 @@ def build_card(  # noqa: PLR0913  one argument per part of a card
     Returns:
         The card as plain values, for JSON.
     """
-    company = company or CardCompany()
+    return {
+        **_training(model, company or CardCompany()),
+        "thresholds": {kind: choice.to_dict() for kind, choice in (thresholds or {}).items()},
+        "test": evaluation.to_dict(),
+        "test_nodes": nodes.to_dict() if nodes is not None else None,
+        "baselines": {name: one.all_rows.to_dict() for name, one in baselines.items()},
+        "gains": {name: asdict(one) for name, one in (gains or {}).items()},
+        "events": {kind: one.to_dict() for kind, one in (events or {}).items()},
+        "fault_types": fault_types.to_dict() if fault_types is not None else None,
+        "fault_classes": [one.to_dict() for one in fault_classes],
+        "limits": _limits(model, limits, events or {}),
+    }
+
+
+def _training(model: FailureModel, company: CardCompany) -> dict[str, Any]:
+    """What the card says of how the model came about."""
     first, last = model.data_span
-    said = list(limits) + list(STANDING_LIMITS)
-    if model.trained_on == "synthetic":
-        said.insert(0, SYNTHETIC_LIMIT)
-    if model.n_incidents < FEW_INCIDENTS:
-        said.append(f"Learned from {model.n_incidents} incidents; intervals are wide.")
-    said += _few_in_test(events or {}, model.entity_kind)
     return {
         "task": {
             "entity_kind": model.entity_kind,
@@ -124,16 +133,19 @@ def build_card(  # noqa: PLR0913  one argument per part of a card
             "n_positive": model.calibration.n_positive,
             "check": asdict(company.calibration) if company.calibration else None,
         },
-        "thresholds": {kind: choice.to_dict() for kind, choice in (thresholds or {}).items()},
-        "test": evaluation.to_dict(),
-        "test_nodes": nodes.to_dict() if nodes is not None else None,
-        "baselines": {name: one.all_rows.to_dict() for name, one in baselines.items()},
-        "gains": {name: asdict(one) for name, one in (gains or {}).items()},
-        "events": {kind: one.to_dict() for kind, one in (events or {}).items()},
-        "fault_types": fault_types.to_dict() if fault_types is not None else None,
-        "fault_classes": [one.to_dict() for one in fault_classes],
-        "limits": said,
     }
+
+
+def _limits(
+    model: FailureModel, further: Sequence[str], events: Mapping[str, EventMetrics]
+) -> list[str]:
+    """What must be known: of every model, of this one, and of how much it rests on."""
+    said = [*further, *STANDING_LIMITS]
+    if model.trained_on == "synthetic":
+        said.insert(0, SYNTHETIC_LIMIT)
+    if model.n_incidents < FEW_INCIDENTS:
+        said.append(f"Learned from {model.n_incidents} incidents; intervals are wide.")
+    return said + _few_in_test(events, model.entity_kind)
 
 
 def _few_in_test(events: Mapping[str, EventMetrics], kind: str) -> list[str]:

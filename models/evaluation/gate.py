@@ -106,13 +106,7 @@ def decide(
     prepared = fair.with_columns(
         pl.coalesce("incident_id", "entity_id").alias(GROUP), base_rate=pl.lit(0.0)
     )
-    difference = compare(
-        prepared,
-        score=candidate,
-        other=champion or "base_rate",
-        statistic=average_precision if champion else auc,
-        bootstrap=drawn,
-    )
+    difference = _ranking_gain(prepared, candidate=candidate, champion=champion, drawn=drawn)
     judged = prepared.drop_nulls(["label", candidate, *([champion] if champion else [])])
     positive = judged.filter(pl.col("label") == 1)
     n_incidents, n_failed = positive[GROUP].n_unique(), positive["entity_id"].n_unique()
@@ -123,7 +117,7 @@ def decide(
         n_rows=judged.height,
         n_incidents=n_incidents,
     )
-    against = "the champion" if champion else "the base rate"
+    against = _rival(champion)
     if difference.low is None or min(n_incidents, n_failed) < LEAST_INCIDENTS:
         few = f"{judged.height} rows with {n_incidents} incidents of {n_failed} entities"
         said = f"Cannot be held against {against}: {few}, needed {LEAST_INCIDENTS} of each."
@@ -134,11 +128,7 @@ def decide(
     judged_by = "Average precision" if champion else "Area under the ROC curve"
     reason = f"{judged_by} is {verdict} {against}: difference {difference}."
     if not is_true:
-        reason += (
-            f" Its probabilities are worse than {against}'s: log-loss {_signed(loss)} on "
-            f"{usual:.4f}. Calibrate it on a longer or later validation, or keep "
-            f"{'the champion' if champion else 'the prior'}."
-        )
+        reason += _worse_probabilities(loss, usual, champion=champion)
     is_accepted = is_better and is_true
     return replace(decision, is_accepted=is_accepted, reason=reason + left_out, log_loss=loss)
 
@@ -199,6 +189,31 @@ def _unseen(rows: pl.DataFrame, until: datetime | None) -> tuple[pl.DataFrame, s
     return fair, (
         f" Left out: {count} of {rows.height} rows before {until:%Y-%m-%d %H:%M} UTC, which the "
         f"champion was trained or tuned on."
+    )
+
+
+def _rival(champion: str | None) -> str:
+    return "the champion" if champion else "the base rate"
+
+
+def _worse_probabilities(loss: Estimate, usual: float, *, champion: str | None) -> str:
+    return (
+        f" Its probabilities are worse than {_rival(champion)}'s: log-loss {_signed(loss)} on "
+        f"{usual:.4f}. Calibrate it on a longer or later validation, or keep "
+        f"{'the champion' if champion else 'the prior'}."
+    )
+
+
+def _ranking_gain(
+    prepared: pl.DataFrame, *, candidate: str, champion: str | None, drawn: Bootstrap
+) -> Estimate:
+    """How much better the candidate ranks, by the statistic that fits what it is held against."""
+    return compare(
+        prepared,
+        score=candidate,
+        other=champion or "base_rate",
+        statistic=average_precision if champion else auc,
+        bootstrap=drawn,
     )
 
 

@@ -5,6 +5,7 @@ While the database is gone they answer 503, and every other route goes on.
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, Final
 
 import polars as pl
@@ -35,17 +36,14 @@ def history_router(sources: Sources) -> APIRouter:
     router = APIRouter(tags=["history"])
 
     def history(request: Request, kind: Kind, entity_id: str, asked: AskedHistory) -> Response:
-        def read(*, before: datetime | None, limit: int) -> pl.DataFrame:
-            return score_reader.score_history(
-                sources.engine,
-                kind=kind,
-                entity_id=entity_id,
-                horizon_h=asked.horizon_h or sources.settings.horizons_h[0],
-                since=asked.since,
-                before=before,
-                limit=limit,
-            )
-
+        read = partial(
+            score_reader.score_history,
+            sources.engine,
+            kind=kind,
+            entity_id=entity_id,
+            horizon_h=asked.horizon_h or sources.settings.horizons_h[0],
+            since=asked.since,
+        )
         return json_answer(request, whole_ticks(read, before=asked.before, limit=asked.limit))
 
     @router.get("/nodes/{node}/history", response_model=HistoryPage, summary="Of a node's score")
@@ -70,12 +68,7 @@ def _alert_routes(router: APIRouter, sources: Sources) -> None:
     @router.get("/alerts", response_model=AlertPage, summary="Alerts that were raised")
     def alerts(request: Request, asked: Annotated[AskedAlerts, Query()]) -> Response:
         """Newest first."""
-
-        def read(*, before: datetime | None, limit: int) -> pl.DataFrame:
-            return score_reader.alerts(
-                sources.engine, since=asked.since, before=before, node=asked.node, limit=limit
-            )
-
+        read = partial(score_reader.alerts, sources.engine, since=asked.since, node=asked.node)
         return json_answer(request, whole_ticks(read, before=asked.before, limit=asked.limit))
 
     @router.get(
@@ -95,12 +88,7 @@ def _alert_routes(router: APIRouter, sources: Sources) -> None:
     @router.get("/outcomes", response_model=OutcomePage, summary="Did alerts come true?")
     def outcomes(request: Request, asked: Annotated[AskedAlerts, Query()]) -> Response:
         """What became of each alert, and incidents without one; newest first."""
-
-        def read(*, before: datetime | None, limit: int) -> pl.DataFrame:
-            return score_reader.outcomes(
-                sources.engine, since=asked.since, before=before, node=asked.node, limit=limit
-            )
-
+        read = partial(score_reader.outcomes, sources.engine, since=asked.since, node=asked.node)
         return json_answer(request, whole_ticks(read, before=asked.before, limit=asked.limit))
 
     @router.get(

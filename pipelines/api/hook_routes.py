@@ -18,7 +18,7 @@ from pipelines.api.asked import (
     one_of,
 )
 from pipelines.api.gate import CALLER
-from pipelines.api.hook_requests import Wish
+from pipelines.api.hook_requests import Asked, Wish
 from pipelines.api.ledger_reader import LedgerReader
 from pipelines.api.site_shapes import (
     Accepted,
@@ -53,8 +53,31 @@ def hook_router(sources: Sources) -> APIRouter:
         sources: What they read.
     """
     router = APIRouter(tags=["hook"])
-    ledger = sources.ledger
+    _ledger_routes(router, sources.ledger)
 
+    @router.get("/ledger/state", response_model=Standing, summary="What is held, what waits")
+    def state(request: Request, asked: Annotated[AskedStanding, Query()]) -> Response:
+        """By the ledger; the cluster is not asked."""
+        return json_answer(request, standing_values(sources, asked.actuator))
+
+    @router.post(
+        "/requests",
+        response_model=Accepted,
+        status_code=202,
+        summary="Ask the hook for something",
+        dependencies=NO_QUERY,
+    )
+    def ask(request: Request, body: PostedRequest) -> Response:
+        """Needs a token of the role operator. Nothing is done here: the hook judges it."""
+        done = sources.desk.ask(Wish(**body.model_dump()), getattr(request.state, CALLER))
+        answer = json_answer(request, _accepted_values(done))
+        answer.status_code = 202
+        return answer
+
+    return router
+
+
+def _ledger_routes(router: APIRouter, ledger: LedgerReader) -> None:
     @router.get("/decisions", response_model=DecisionPage, summary="Decisions of the hook")
     def decisions(request: Request, asked: Annotated[AskedDecisions, Query()]) -> Response:
         """What the hook decided, with what every guard said; newest first."""
@@ -73,39 +96,20 @@ def hook_router(sources: Sources) -> APIRouter:
         rows = [ledger_row(one) for one in found]
         return json_answer(request, _page(ledger, found, rows, asked.limit))
 
-    @router.get("/ledger/state", response_model=Standing, summary="What is held, what waits")
-    def state(request: Request, asked: Annotated[AskedStanding, Query()]) -> Response:
-        """By the ledger; the cluster is not asked."""
-        return json_answer(request, standing_values(sources, asked.actuator))
 
-    @router.post(
-        "/requests",
-        response_model=Accepted,
-        status_code=202,
-        summary="Ask the hook for something",
-        dependencies=NO_QUERY,
-    )
-    def ask(request: Request, body: PostedRequest) -> Response:
-        """Needs a token of the role operator. Nothing is done here: the hook judges it."""
-        done = sources.desk.ask(Wish(**body.model_dump()), getattr(request.state, CALLER))
-        made = done.request
-        answer = json_answer(
-            request,
-            {
-                "nonce": made.nonce,
-                "what": made.what,
-                "node": made.node,
-                "actor": made.actor,
-                "boot_id": made.boot_id,
-                "boot_from": done.boot_from,
-                "expires": made.expires,
-                "ledger_key": made.ledger_key,
-            },
-        )
-        answer.status_code = 202
-        return answer
-
-    return router
+def _accepted_values(done: Asked) -> dict[str, Any]:
+    """A request that was handed to the hook, as `site_shapes.Accepted` says."""
+    made = done.request
+    return {
+        "nonce": made.nonce,
+        "what": made.what,
+        "node": made.node,
+        "actor": made.actor,
+        "boot_id": made.boot_id,
+        "boot_from": done.boot_from,
+        "expires": made.expires,
+        "ledger_key": made.ledger_key,
+    }
 
 
 def _page(

@@ -26,7 +26,20 @@ def site_router(sources: Sources) -> APIRouter:
         sources: What they read.
     """
     router = APIRouter(tags=["site"])
+    _model_routes(router, sources)
+    _health_routes(router, sources)
 
+    @router.get("/metrics", response_class=Response, summary="OpenMetrics", dependencies=NO_QUERY)
+    def metrics(request: Request) -> Response:
+        """As `forewarn metrics` serves them."""
+        accept = request.headers.get("accept", "")
+        body, content_type = render(sources.metrics, accept=accept)
+        return Response(body, headers={"content-type": content_type})
+
+    return router
+
+
+def _model_routes(router: APIRouter, sources: Sources) -> None:
     @router.get(
         "/models", response_model=Models, summary="Versions of models", dependencies=NO_QUERY
     )
@@ -45,6 +58,8 @@ def site_router(sources: Sources) -> APIRouter:
         """What a version was trained on, how good it is, what it cannot do."""
         return json_answer(request, sources.models.card(name, version))
 
+
+def _health_routes(router: APIRouter, sources: Sources) -> None:
     @router.get(
         "/data-health",
         response_model=DataHealth,
@@ -73,12 +88,3 @@ def site_router(sources: Sources) -> APIRouter:
         if sources.fleet.current() is None:
             return problem(503, "no scores can be shown yet")
         return json_answer(request, {"status": "ready"})
-
-    @router.get("/metrics", response_class=Response, summary="OpenMetrics", dependencies=NO_QUERY)
-    def metrics(request: Request) -> Response:
-        """As `forewarn metrics` serves them."""
-        accept = request.headers.get("accept", "")
-        body, content_type = render(sources.metrics, accept=accept)
-        return Response(body, headers={"content-type": content_type})
-
-    return router

@@ -72,26 +72,17 @@ def entity_values(
     line = _line(desk, kind, name, horizon_h=horizon_h, span=span, problems=problems)
     hook = desk.hook(now)
     tick = None if snapshot is None else snapshot.tick
-    policy = None if tick is None else tick.policies.get(horizon_h)
-    threshold = policy.threshold if policy is not None and kind == "node" else None
-    chart = None
-    if stored is not None:
-        chart = entity_chart(stored, line, span=span, zone=zone, threshold=threshold)
+    threshold = _threshold(tick, horizon_h) if kind == "node" else None
     return {
         "kind": kind,
         "name": name,
         "node": node,
-        "rack": None if snapshot is None or node is None else snapshot.racks.get(node),
-        "snapshot": snapshot,
-        "warning": "" if tick is None else scores_age(tick.as_of, tick.expires_at, now)[2],
-        "scores": [_score(row) for row in rows.iter_rows(named=True)],
         "horizon_h": horizon_h,
         "span_name": span_name,
         "spans": [(key, words) for key, (words, _) in SPANS.items()],
-        "chart": chart,
-        "tables": None if stored is None else _tables(stored),
-        "line": _summary(line),
         "problems": problems,
+        **_now_values(snapshot, rows, node, now),
+        **_seen_values(stored, line, span=span, zone=zone, threshold=threshold),
         **_hook_values(desk, hook, node if kind == "node" else None, tick, zone, now),
         **_records(desk, node if kind == "node" else None, problems),
         **_gpu_values(snapshot, name if kind == "node" else None, horizon_h),
@@ -127,6 +118,36 @@ def _line(
     except (ForewarnError, OSError, PolarsError) as error:
         problems.append(f"The score history cannot be read: {error}")
         return pl.DataFrame(schema={"as_of": pl.Datetime("us", "UTC"), "score": pl.Float64})
+
+
+def _threshold(tick: Tick | None, horizon_h: int) -> float | None:
+    """The score above which nodes are alerted on; None: the tick has no policy for it."""
+    policy = None if tick is None else tick.policies.get(horizon_h)
+    return None if policy is None else policy.threshold
+
+
+def _now_values(
+    snapshot: Snapshot | None, rows: pl.DataFrame, node: str | None, now: datetime
+) -> dict[str, Any]:
+    """What the newest tick says."""
+    tick = None if snapshot is None else snapshot.tick
+    return {
+        "snapshot": snapshot,
+        "rack": None if snapshot is None or node is None else snapshot.racks.get(node),
+        "warning": "" if tick is None else scores_age(tick.as_of, tick.expires_at, now)[2],
+        "scores": [_score(row) for row in rows.iter_rows(named=True)],
+    }
+
+
+def _seen_values(
+    stored: Told | None, line: pl.DataFrame, *, span: Span, zone: Zone, threshold: float | None
+) -> dict[str, Any]:
+    """What was seen over the span, as a chart and as text."""
+    found: dict[str, Any] = {"chart": None, "tables": None, "line": _summary(line)}
+    if stored is not None:
+        found["chart"] = entity_chart(stored, line, span=span, zone=zone, threshold=threshold)
+        found["tables"] = _tables(stored)
+    return found
 
 
 def _score(row: dict[str, Any]) -> dict[str, Any]:

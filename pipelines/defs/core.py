@@ -32,7 +32,7 @@ from features.training import build_training_metrics
 from pipelines.defs.io import GENERATION
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
 from pipelines.defs.resources import Installation
-from pipelines.defs.table_look import TableLook
+from pipelines.defs.table_look import TableLook, core_ins
 from pipelines.flow.core_telemetry import make_core_telemetry
 from pipelines.landing.ingest import coverage_of, landing_of
 from pipelines.landing.rebuild_guard import check_can_be_built
@@ -61,7 +61,7 @@ def _gpu_telemetry(partitions: Partitions, look: TableLook) -> dg.AssetsDefiniti
     @look.asset(
         "core/gpu_telemetry",
         deps=[["raw", "gpu_telemetry"]],
-        ins={"inventory": dg.AssetIn(["core", "inventory"])},
+        ins=core_ins("inventory"),
         partitions_def=partitions.data,
         backfill_policy=ONE_RUN,
         code_version="1",
@@ -84,7 +84,7 @@ def _health_events(partitions: Partitions, look: TableLook) -> dg.AssetsDefiniti
     @look.asset(
         "core/health_events",
         deps=[["raw", "kernel_log"]],
-        ins={"inventory": dg.AssetIn(["core", "inventory"])},
+        ins=core_ins("inventory"),
         partitions_def=partitions.data,
         backfill_policy=ONE_RUN,
         code_version="2",
@@ -139,10 +139,8 @@ def _incidents(look: TableLook) -> dg.AssetsDefinition:
     @look.asset(
         "core/incidents",
         ins={
-            "health_events": dg.AssetIn(["core", "health_events"]),
+            **core_ins("health_events", "jobs", "inventory"),
             "states": dg.AssetIn(["core", "node_states"]),
-            "jobs": dg.AssetIn(["core", "jobs"]),
-            "inventory": dg.AssetIn(["core", "inventory"]),
             "named": dg.AssetIn(["raw", "incidents"]),
         },
         code_version="1",
@@ -169,7 +167,7 @@ def _coverage(partitions: Partitions, look: TableLook) -> dg.AssetsDefinition:
     @look.asset(
         "core/coverage",
         deps=[["raw", "coverage"], ["raw", "gpu_telemetry"], ["raw", "kernel_log"]],
-        ins={"inventory": dg.AssetIn(["core", "inventory"])},
+        ins=core_ins("inventory"),
         partitions_def=partitions.daily,
         backfill_policy=ONE_RUN,
         code_version="1",

@@ -14,7 +14,7 @@ from features.tables import CORE_HEALTH_EVENTS
 from features.telemetry_features import telemetry_reach
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
 from pipelines.defs.resources import Installation
-from pipelines.defs.table_look import TableLook
+from pipelines.defs.table_look import TableLook, core_ins
 from pipelines.flow.feature_set import telemetry_spec
 from pipelines.flow.steps import gpu_matrix_of, labels_of
 from pipelines.orchestration.early_hours import note_made
@@ -32,6 +32,13 @@ def feature_assets(
         settings: How far features look back.
         look: How they are shown.
     """
+    return [
+        _gpu_matrix(partitions, settings, look),
+        _labels(partitions, look),
+    ]
+
+
+def _gpu_matrix(partitions: Partitions, settings: Settings, look: TableLook) -> dg.AssetsDefinition:
     telemetry = partitions.trailing(telemetry_reach(telemetry_spec(settings)))
     history = partitions.trailing(timedelta(days=30))
 
@@ -40,10 +47,7 @@ def feature_assets(
         deps=[dg.AssetDep(["core", "gpu_telemetry"], partition_mapping=telemetry)],
         ins={
             "health_events": dg.AssetIn(["core", "health_events"], partition_mapping=history),
-            "jobs": dg.AssetIn(["core", "jobs"]),
-            "incidents": dg.AssetIn(["core", "incidents"]),
-            "inventory": dg.AssetIn(["core", "inventory"]),
-            "topology": dg.AssetIn(["core", "topology"]),
+            **core_ins("jobs", "incidents", "inventory", "topology"),
         },
         partitions_def=partitions.data,
         backfill_policy=ONE_RUN,
@@ -60,14 +64,13 @@ def feature_assets(
         note_made(settings.data_root, span, lacked=lacked, step=partitions.step)
         return matrix
 
+    return gpu_matrix
+
+
+def _labels(partitions: Partitions, look: TableLook) -> dg.AssetsDefinition:
     @look.asset(
         "features/labels",
-        ins={
-            "incidents": dg.AssetIn(["core", "incidents"]),
-            "inventory": dg.AssetIn(["core", "inventory"]),
-            "maintenance": dg.AssetIn(["core", "maintenance"]),
-            "node_states": dg.AssetIn(["core", "node_states"]),
-        },
+        ins=core_ins("incidents", "inventory", "maintenance", "node_states"),
         partitions_def=partitions.daily,
         backfill_policy=ONE_RUN,
         code_version="1",
@@ -83,4 +86,4 @@ def feature_assets(
         catalogue = installation.catalogue
         return labels_of(CoreTables(**core), settings, catalogue=catalogue, span=span, data_end=end)
 
-    return [gpu_matrix, labels]
+    return labels

@@ -14,7 +14,7 @@ from models.candidate.build import Candidate
 from models.registry.version_page import page_metrics
 from pipelines.defs.partitions import ONE_RUN, Partitions, run_span
 from pipelines.defs.resources import Installation
-from pipelines.defs.table_look import TRAINING_POOL, TableLook
+from pipelines.defs.table_look import TRAINING_POOL, TableLook, core_ins
 from pipelines.flow.steps import (
     planned_work,
     publish_latest,
@@ -60,10 +60,7 @@ def _candidate(look: TableLook) -> dg.AssetsDefinition:
         ins={
             "matrix": dg.AssetIn(["features", "gpu_matrix"]),
             "labels": dg.AssetIn(["features", "labels"]),
-            "incidents": dg.AssetIn(["core", "incidents"]),
-            "topology": dg.AssetIn(["core", "topology"]),
-            "maintenance": dg.AssetIn(["core", "maintenance"]),
-            "node_states": dg.AssetIn(["core", "node_states"]),
+            **core_ins("incidents", "topology", "maintenance", "node_states"),
         },
         group_name="models",
         owners=list(look.owners),
@@ -82,13 +79,6 @@ def _candidate(look: TableLook) -> dg.AssetsDefinition:
         node_states: pl.DataFrame,
     ) -> dg.MaterializeResult[None]:
         catalogue, plots = installation.catalogue, dict[str, Any]()
-
-        def show(made: Candidate) -> None:
-            plot = reliability_plot(made.gpu_evaluation.all_rows.reliability)
-            if plot is not None:
-                name = f"{made.bundle.name} reliability"
-                plots[name] = dg.MetadataValue.md(in_markdown(plot))
-
         outcome = train_candidates(
             matrix,
             labels=labels,
@@ -97,11 +87,19 @@ def _candidate(look: TableLook) -> dg.AssetsDefinition:
             settings=installation.settings,
             catalogue=catalogue,
             maintenance=planned_work(maintenance, node_states, catalogue=catalogue),
-            show=show,
+            show=lambda made: plots.update(_reliability(made)),
         )
         return dg.MaterializeResult(metadata=plots | _versions(outcome, installation.settings))
 
     return candidate
+
+
+def _reliability(made: Candidate) -> dict[str, Any]:
+    """The picture of how true a candidate's probabilities are; none where it has no rows."""
+    plot = reliability_plot(made.gpu_evaluation.all_rows.reliability)
+    if plot is None:
+        return {}
+    return {f"{made.bundle.name} reliability": dg.MetadataValue.md(in_markdown(plot))}
 
 
 def _scores(partitions: Partitions, look: TableLook) -> dg.AssetsDefinition:

@@ -89,6 +89,11 @@ def look_of(settings: Settings) -> TableLook:
     return TableLook(owners=(owner,) if owner else (), site=settings.site, fresh_within=fresh)
 
 
+def core_ins(*names: str) -> dict[str, dg.AssetIn]:
+    """Inputs of an asset that are called as the core tables they are."""
+    return {name: dg.AssetIn(["core", name]) for name in names}
+
+
 def pool_of(key: str) -> str:
     """The pool of those that write a table: two runs never replace the same partition at once.
 

@@ -122,13 +122,7 @@ class Run:
         self.landing.journal.forget_failures(outcome.name, but=failed)
 
     def _land_file(
-        self,
-        spec: FileInput,
-        path: Path,
-        *,
-        way: str,
-        writer: LandingWriter,
-        outcome: InputOutcome,
+        self, spec: FileInput, path: Path, *, way: str, writer: LandingWriter, outcome: InputOutcome
     ) -> None:
         check_name(path)
         journal, origin = self.landing.journal, str(path)
@@ -136,14 +130,7 @@ class Run:
         if journal.stat_of(outcome.name, origin) == stat:
             outcome.n_known += 1
             return
-        listed = {other.label for other in self.inputs.spec.inputs}
-        # A log that was read half-written and then moved away is the beginning of this one.
-        names = {origin, _live_name(origin)} if spec.kind == _ROTATES else {origin}
-        earlier = [
-            found
-            for name in sorted(names)
-            for found in journal.readings_of(outcome.name, name, source=spec.kind, listed=listed)
-        ]
+        earlier = self._earlier(spec, origin, input_name=outcome.name)
         sizes = [size for *_, size in earlier]
         content, n_bytes, prefixes, end = _content(path, spec.kind, sizes)
         told = told_by_name(spec, path)
@@ -152,6 +139,9 @@ class Run:
             journal.note_stat(outcome.name, origin, stat)
             outcome.n_known += 1
             return
+        # A file that grew holds all that it held; one that was rotated does not.
+        outgrown = {i for i, old, size in earlier if prefixes.get(size) == old}
+        alike = self._alike(spec, content, told=told, input_name=outcome.name)
         reading = Reading(
             name,
             input=outcome.name,
@@ -160,21 +150,35 @@ class Run:
             content=content,
             size=n_bytes,
             stat=stat,
-            # A file that grew holds all that it held; one that was rotated does not. The same
-            # content under another name was read in another way, unless the name tells more.
-            supersedes=tuple(
-                {i for i, old, size in earlier if prefixes.get(size) == old}
-                | {
-                    i
-                    for i, other in journal.origins_of(outcome.name, content)
-                    if told_by_name(spec, Path(other)) == told
-                }
-            ),
+            supersedes=tuple(outgrown | alike),
         )
         chunks = stream_file(self.inputs, spec, path, ingested_at=self.now)
         if spec.kind == OWN_RECORDS:
             chunks = (_without_static(chunk) for chunk in chunks)
         outcome.add(writer.add(reading, chunks, landed_at=self.now))
+
+    def _earlier(
+        self, spec: FileInput, origin: str, *, input_name: str
+    ) -> list[tuple[str, str, int]]:
+        """Earlier readings of a file: id, SHA-256 of the content and size."""
+        listed = {other.label for other in self.inputs.spec.inputs}
+        # A log that was read half-written and then moved away is the beginning of this one.
+        names = {origin, _live_name(origin)} if spec.kind == _ROTATES else {origin}
+        return [
+            found
+            for name in sorted(names)
+            for found in self.landing.journal.readings_of(
+                input_name, name, source=spec.kind, listed=listed
+            )
+        ]
+
+    def _alike(self, spec: FileInput, content: str, *, told: str, input_name: str) -> set[str]:
+        """Readings of the same content that took the same from the name: in another way, then."""
+        return {
+            i
+            for i, other in self.landing.journal.origins_of(input_name, content)
+            if told_by_name(spec, Path(other)) == told
+        }
 
     def land_windows(self, spec: WindowInput, writer: LandingWriter, outcome: InputOutcome) -> None:
         """Lands the windows of a server that are missing, the newest first."""

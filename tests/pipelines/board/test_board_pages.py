@@ -17,8 +17,10 @@ from features.tables import (
     CORE_INVENTORY,
     CORE_JOBS,
     CORE_NODE_STATES,
+    GPU_SCORES,
+    NODE_SCORES,
 )
-from tests.pipelines.api.api_world import HOUR, T0
+from tests.pipelines.api.api_world import HOUR, T0, score_rows
 from tests.pipelines.board.board_world import BoardWorld, Browser
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
@@ -192,6 +194,20 @@ def test_the_tab_of_a_site_without_scores_says_so(tmp_path: Path) -> None:
 def test_a_score_of_the_future_is_said_on_its_node_too(site: BoardWorld) -> None:
     site.now = T0 - HOUR
     assert "a clock is wrong. Do not trust them" in site.browser().get("/node?name=n1").text
+
+
+def test_a_node_has_its_rack_its_threshold_and_all_that_was_stored_of_it(site: BoardWorld) -> None:
+    site.place({"n1": "rack-7"})
+    fill(site, "x")
+    for kind, table, name in (("node", NODE_SCORES, "n1"), ("gpu", GPU_SCORES, "n1-g0")):
+        ticks = [score_rows(kind, T0 - n * HOUR, {name: 0.9}, (24,)).to_dicts() for n in (3, 2, 1)]
+        site.store(table, [row for rows in ticks for row in rows])
+    page = told(site.browser().get("/node?name=n1").text)
+    for words in ("rack rack-7", "alert from 50 %", "1 incident", "1 health event", "1 job"):
+        assert words in page, words
+    gpu = told(site.browser().get("/gpu?id=n1-g0").text)
+    assert "In node n1 , rack rack-7" in gpu
+    assert "alert from" not in gpu, "thresholds are of nodes"
 
 
 @pytest.mark.parametrize("path", ["/?page=x", "/?horizon=", "/nothing", "/node"])
