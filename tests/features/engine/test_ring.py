@@ -1,6 +1,7 @@
 """Ticks against the batch: the same bits, whatever the ticks, crashes and late samples."""
 
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -17,21 +18,33 @@ class CrashError(Exception):
     pass
 
 
+@dataclass
+class MemoryFile:
+    content: np.ndarray
+
+    def read(self, at, out):
+        out[...] = self.content[at : at + out.nbytes].view(out.dtype).reshape(out.shape)
+
+    def write(self, at, values):
+        self.content[at : at + values.nbytes] = values.reshape(-1).view(np.uint8)
+
+
 class MemoryStore(BucketStore):
-    """Arrays in memory that survive a crash, written or not; fails at a chosen commit."""
+    """Bytes in memory that survive a crash, committed or not; fails at a chosen commit."""
 
     def __init__(self, crash_at=()):
-        self.heads, self.arrays = {}, {}
+        self.heads, self.files = {}, {}
         self.n_commits, self.crash_at = 0, set(crash_at)
 
     def head(self, shard):
         return self.heads.get(shard)
 
-    def array(self, shard, name, shape, dtype):
-        found = self.arrays.get((shard, name))
-        if found is None or found.shape != shape:
-            found = self.arrays[shard, name] = np.zeros(shape, dtype)
-        return found
+    @contextmanager
+    def opened(self, shard, size):
+        found = self.files.get(shard)
+        if found is None or found.content.size != size:
+            found = self.files[shard] = MemoryFile(np.zeros(size, np.uint8))
+        yield found
 
     def commit(self, shard, head):
         self.n_commits += 1
@@ -41,7 +54,7 @@ class MemoryStore(BucketStore):
 
     def discard(self, shard):
         self.heads.pop(shard, None)
-        self.arrays = {key: a for key, a in self.arrays.items() if key[0] != shard}
+        self.files.pop(shard, None)
 
 
 def ticked(record, store, moment, **options):
