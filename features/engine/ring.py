@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -100,6 +101,7 @@ def tick_shard(
     with store.opened(memory.shard, memory.layout.size) as file:
         memory.open(file)
         memory.go_back(target)
+        memory.expect(moment - 1)
         while memory.until < moment:
             memory.advance(min(memory.until + MARGIN, moment))
             memory.commit()
@@ -109,13 +111,15 @@ def tick_shard(
 
 def layout_of(plan: EnginePlan, *, n_gpus: int) -> Layout:
     """Where the slots of a shard of so many GPUs lie."""
+    # What is not committed must not reach what may be taken back to: twice the margin.
+    spare = 1 + 2 * MARGIN
+    rings = [(step, longer + spare) for step, longer in pairwise([1, *plan.windows.tolist()])]
     return Layout(
         gauges=len(plan.gauges),
         counters=len(plan.counters),
         lanes=-(-max(n_gpus, 1) // _LANES) * _LANES,
-        # What is not committed must not reach what may be taken back to: twice the margin.
-        slots=plan.history + 1 + 2 * MARGIN,
-        lengths=np.array([*plan.windows, 1], np.int64) + 1 + 2 * MARGIN,
+        slots=plan.history + spare,
+        rings=[*rings, (1, 1 + spare)],
     )
 
 
@@ -157,7 +161,6 @@ class _Memory:
         gauges, counters = len(plan.gauges), len(plan.counters)
         self.before = np.zeros((2, counters, self.lanes), np.int64)
         self.extremes = np.empty((len(plan.windows), 2, gauges, self.lanes), np.int32)
-        self.older = np.empty((2, gauges, self.lanes), np.int32)  # used again and again
         self.extremes_of = -1
         self.is_new = False
 
@@ -190,6 +193,16 @@ class _Memory:
             # What counters remember is known at the head alone: read again how it came about.
             self._turn(self._read(target - self.plan.memory, target, before=None))
             self.commit()
+
+    def expect(self, bucket: int) -> None:
+        """Has the disk begin with what results need, while samples are still read."""
+        layout, has_own = self.layout, self._has_own()
+        for window in self.plan.windows.tolist():
+            size = layout.totals_bytes(has_own=has_own)
+            self.file.expect(layout.totals_at(bucket - window), size)
+        for ring in range(len(self.plan.windows)):
+            for at, length in self._older_spans(ring, bucket):
+                self.file.expect(at, length * layout.extremes_bytes)
 
     def advance(self, end: int) -> None:
         """Moves on to a bucket by the samples before it, at most `MARGIN` buckets at once."""
@@ -282,19 +295,26 @@ class _Memory:
             extremes: Lowest and highest values in the bucket, int32, shape (2, G, lanes).
             bucket: Its number.
         """
-        file, layout, shorter = self.file, self.layout, 1
-        file.write(layout.extremes_at(0, bucket), extremes)
-        for ring, longer in enumerate(self.plan.windows.tolist()):
-            new = self.extremes[ring]
+        self.file.write(self.layout.extremes_at(0, bucket), extremes)
+        for ring, new in enumerate(self.extremes):
             new[:] = extremes
-            for shift in range(shorter, longer, shorter):
-                older = bucket - min(shift, longer - shorter)
-                if older >= self.since:
-                    file.read(layout.extremes_at(ring, older), self.older)
-                    widen(new, self.older)
-            file.write(layout.extremes_at(ring + 1, bucket), new)
-            extremes, shorter = new, longer
+            for at, length in self._older_spans(ring, bucket):
+                older = np.empty((length, *new.shape), np.int32)
+                self.file.read(at, older)
+                widen(new, older)
+            self.file.write(self.layout.extremes_at(ring + 1, bucket), new)
+            extremes = new
         self.extremes_of = bucket
+
+    def _older_spans(self, ring: int, bucket: int) -> list[tuple[int, int]]:
+        """Where the extremes over shorter windows lie that a longer one is made of."""
+        shorter, longer = (1, *self.plan.windows.tolist())[ring : ring + 2]
+        count = min(longer // shorter - 1, (bucket - self.since) // shorter)
+        spans = self.layout.extremes_spans(ring, bucket - shorter, count)
+        rest = bucket - longer + shorter  # overlaps the others
+        if longer % shorter and rest >= self.since:
+            spans += self.layout.extremes_spans(ring, rest, 1)
+        return spans
 
     def _turn(self, new: Buckets) -> None:
         """Writes what counters remember, beside what the head still counts on."""

@@ -6,6 +6,8 @@ All that a tick reads of one bucket lies next to each other, and is read by one 
 of a mapped file costs more than all that is computed of the page.
 """
 
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -21,6 +23,10 @@ class SlotFile(Protocol):
 
     def read(self, at: int, out: Array) -> None:
         """Fills a contiguous array with the bytes from `at` on."""
+        ...
+
+    def expect(self, at: int, size: int) -> None:
+        """Says that bytes will be read soon."""
         ...
 
     def write(self, at: int, values: Array) -> None:
@@ -58,34 +64,72 @@ class Layout:
 
     Attributes:
         slots: Slots of totals.
-        lengths: Slots of each ring of extremes: of the bucket itself, then of each window.
+        extremes_bytes: Bytes of a slot of extremes.
         size: Bytes of all.
     """
 
     def __init__(
-        self, *, gauges: int, counters: int, lanes: int, slots: int, lengths: Array
+        self,
+        *,
+        gauges: int,
+        counters: int,
+        lanes: int,
+        slots: int,
+        rings: Sequence[tuple[int, int]],
     ) -> None:
-        self.gauges, self.counters, self.lanes = gauges, counters, lanes
-        self.slots, self.lengths = slots, lengths
+        """Lays out slots.
+
+        Args:
+            gauges: How many there are.
+            counters: How many there are.
+            lanes: How many GPUs there is room for.
+            slots: Slots of totals.
+            rings: The step at which each ring of extremes is read, and the fewest slots it needs.
+        """
+        self.gauges, self.counters, self.lanes, self.slots = gauges, counters, lanes, slots
+        self._steps = [step for step, _ in rings]
+        self._turns = [-(-length // step) for step, length in rings]
         self.shared_rows = 4 + 4 * gauges + 2 * counters
         self.rows = self.shared_rows + 3 * gauges
+        self.extremes_bytes = gauges * lanes * 8
         self._extremes_at = slots * self.rows * lanes * 8
-        self._firsts = np.concatenate([[0], np.cumsum(lengths)])
-        self._before_at = self._extremes_at + int(self._firsts[-1]) * gauges * lanes * 8
+        sizes = [step * turns for step, turns in zip(self._steps, self._turns, strict=True)]
+        self._firsts = [0, *accumulate(sizes)]
+        self._before_at = self._extremes_at + self._firsts[-1] * self.extremes_bytes
         self.size = self._before_at + 2 * 2 * counters * lanes * 8
 
     def totals_at(self, bucket: int) -> int:
         """Where the totals at the end of a bucket lie; those of known values come last."""
         return bucket % self.slots * self.rows * self.lanes * 8
 
+    def totals_bytes(self, *, has_own: bool) -> int:
+        """Bytes of a bucket's totals, with the times of known values or without."""
+        return (self.rows if has_own else self.shared_rows) * self.lanes * 8
+
     def own_at(self, bucket: int, gauge: int) -> int:
         """Where the times of a gauge's known values lie."""
         return self.totals_at(bucket) + (self.shared_rows + 3 * gauge) * self.lanes * 8
 
     def extremes_at(self, ring: int, bucket: int) -> int:
-        """Where the lowest and highest values of a ring lie, int32, shape (2, G, lanes)."""
-        slot = int(self._firsts[ring]) + bucket % int(self.lengths[ring])
-        return self._extremes_at + slot * self.gauges * self.lanes * 8
+        """Where the lowest and highest values of one slot lie, int32, shape (2, G, lanes)."""
+        step, turns = self._steps[ring], self._turns[ring]
+        slot = self._firsts[ring] + bucket % step * turns + bucket // step % turns
+        return self._extremes_at + slot * self.extremes_bytes
+
+    def extremes_spans(self, ring: int, last: int, count: int) -> list[tuple[int, int]]:
+        """Where extremes of several buckets lie that end with `last`, one step after another.
+
+        Returns:
+            Place of the first and how many lie there in a row: one such stretch, or two.
+        """
+        step, turns = self._steps[ring], self._turns[ring]
+        first = last - (count - 1) * step
+        before_wrap = min(count, turns - first // step % turns)
+        spans = [
+            (self.extremes_at(ring, first), before_wrap),
+            (self.extremes_at(ring, first + before_wrap * step), count - before_wrap),
+        ]
+        return [(at, length) for at, length in spans if length > 0]
 
     def before_at(self, turn: int) -> int:
         """Where what counters remember lies, int64, shape (2, C, lanes)."""

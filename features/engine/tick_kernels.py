@@ -79,13 +79,19 @@ def move_last(
 
 @vector_jit
 def widen(extremes: Array, others: Array) -> None:
-    """Takes in other lowest and highest values, shape (2, G, g) each."""
+    """Takes in other lowest and highest values.
+
+    Args:
+        extremes: Lowest and highest values, shape (2, G, g).
+        others: Some more of them, shape (n, 2, G, g).
+    """
     for i in range(extremes.shape[1]):
         low, high = extremes[0, i], extremes[1, i]
-        other_low, other_high = others[0, i], others[1, i]
-        for g in range(low.size):
-            low[g] = min(low[g], other_low[g])
-            high[g] = max(high[g], other_high[g])
+        for one in range(others.shape[0]):
+            other_low, other_high = others[one, 0, i], others[one, 1, i]
+            for g in range(low.size):
+                low[g] = min(low[g], other_low[g])
+                high[g] = max(high[g], other_high[g])
 
 
 @vector_jit

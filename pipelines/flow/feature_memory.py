@@ -64,6 +64,12 @@ class _Slots:
                 raise OSError(errno.EIO, f"{words}. Another process has cut it", str(self.path))
             left, at = left[n_bytes:], at + n_bytes
 
+    def expect(self, at: int, size: int) -> None:
+        """Has the kernel read bytes ahead."""
+        if size:  # to the kernel 0 is all that follows
+            start = 2 * _HEAD_BYTES + at
+            os.posix_fadvise(self.descriptor, start, size, os.POSIX_FADV_WILLNEED)
+
     def write(self, at: int, values: npt.NDArray[Any]) -> None:
         """Puts a contiguous array at `at`.
 
