@@ -1,6 +1,6 @@
 """A tick of the long-lived scorer: 200,000 GPUs, state and scores, against LightGBM alone.
 
-The state's part is that of `benchmarks.tick` (320 features of every GPU from memory-mapped files).
+The state's part is that of `benchmarks.tick` (320 features of every GPU from its memory).
 Then 320 features of 200,000 GPUs are scored for three horizons by one forest of 300 trees of 31
 leaves each, with doubts, fault types, reasons and node scores, and published: Parquet, then the
 score database. The peer is `lightgbm.predict` of the three forests on as many rows; all on one

@@ -78,59 +78,38 @@ def move_last(
 
 
 @vector_jit
-def extend_extremes(
-    extremes: Array, firsts: Array, lengths: Array, windows: Array, bucket: Int
-) -> None:
-    """Extremes over each window that ends with a bucket, from those over the window before.
+def widen(extremes: Array, others: Array) -> None:
+    """Takes in other lowest and highest values.
 
     Args:
-        extremes: Rings of lowest and highest values, one after the other: first of the bucket
-            itself, then of each window; shape (slots, 2, G, g).
-        firsts: First slot of each ring, shape (W + 1,).
-        lengths: Slots of each ring.
-        windows: Window lengths in buckets, ascending, shape (W,).
-        bucket: Number of the bucket.
+        extremes: Lowest and highest values, shape (2, G, g).
+        others: Some more of them, shape (n, 2, G, g).
     """
-    shorter = np.int64(1)
-    for k in range(windows.size):
-        longer = windows[k]
-        new = extremes[firsts[k + 1] + bucket % lengths[k + 1]]
-        new[:] = extremes[firsts[k] + bucket % lengths[k]]
-        shift = shorter
-        while shift < longer:
-            by = min(shift, longer - shorter)
-            old = extremes[firsts[k] + (bucket - by) % lengths[k]]
-            for i in range(new.shape[1]):
-                low, high = new[0, i], new[1, i]
-                old_low, old_high = old[0, i], old[1, i]
-                for g in range(low.size):
-                    low[g] = min(low[g], old_low[g])
-                    high[g] = max(high[g], old_high[g])
-            shift += shorter
-        shorter = longer
+    for i in range(extremes.shape[1]):
+        low, high = extremes[0, i], extremes[1, i]
+        for one in range(others.shape[0]):
+            other_low, other_high = others[one, 0, i], others[one, 1, i]
+            for g in range(low.size):
+                low[g] = min(low[g], other_low[g])
+                high[g] = max(high[g], other_high[g])
 
 
 @vector_jit
 def tick(
-    times: Array, sums: Array, own: Array, own_times: Array, last: Array, last_bucket: Array,
-    last_ms: Array, extremes: Array, firsts: Array, lengths: Array, increases: Array,
+    records: Array, narrow: Array, now: Int, starts: Array, own: Array, extremes: Array,
     windows: Array, gauge_rows: Array, counter_rows: Array, count_rows: Array, age_rows: Array,
     scale: Array, offset: Array, bucket: Int, bucket_ms: Int, out: Array,
 ) -> None:  # fmt: skip
-    """Statistics over the windows that end with a bucket. L slots, a bucket's is bucket % L.
+    """Statistics over the windows that end with a bucket.
 
     Args:
-        times: Running count, seconds and squared seconds, int64, shape (L, 3, g).
-        sums: Running sums of values, squares and products with time, shape (L, 3, G, g).
-        own: Place of each gauge's own counts, -1: none, shape (G,).
-        own_times: As `times`, of known values, shape (o, L, 3, g).
-        last: Last known value, int32, shape (L, G, g).
-        last_bucket: Its bucket, int32.
-        last_ms: Time of the last sample, int64, shape (L, g).
-        extremes: As in `extend_extremes`, which comes first.
-        firsts: First slot of each ring of extremes.
-        lengths: Slots of each ring of extremes.
-        increases: Running sum of increases and how many are known, shape (L, 2, C, g).
+        records: Running totals of some buckets, rows as in `features.engine.slots.Totals`, int64,
+            shape (places, rows, g).
+        narrow: The same bytes as int32, shape (places, 2 * rows, g).
+        now: Place of the last bucket.
+        starts: Place of the bucket before each window, shape (W,).
+        own: At least 0 where a gauge has times of its known values, shape (G,).
+        extremes: Lowest and highest values over each window, int32, shape (W, 2, G, g).
         windows: Lengths in buckets, ascending, shape (W,).
         gauge_rows: Rows of the results, shape (G, W, 8).
         counter_rows: Shape (C, W).
@@ -142,8 +121,10 @@ def tick(
         bucket_ms: Length of a bucket.
         out: Results, float32, shape (F, g).
     """
-    slots, n_gpus = times.shape[0], times.shape[2]
-    now = bucket % slots
+    n_gpus, n_gauges, n_counters = records.shape[2], own.size, counter_rows.shape[0]
+    sums_row, last_row = 3, 3 + 3 * n_gauges
+    ms_row = last_row + n_gauges
+    increases_row, own_row = ms_row + 1, ms_row + 1 + 2 * n_counters
     w, f = np.empty((3, n_gpus), np.int64), np.empty((3, n_gpus), np.float64)
     j = np.empty((2, n_gpus), np.int64)
     own_w, own_f, own_j = np.empty_like(w), np.empty_like(f), np.empty_like(j)
@@ -151,38 +132,47 @@ def tick(
     age = np.empty(n_gpus, np.int64)
     values = np.empty((3, n_gpus), np.int64)
     for k in range(windows.size):
-        then = (bucket - windows[k]) % slots
-        _times_between(times[now], times[then], w, f, j)
+        then = starts[k]
+        _times_between(records[now, :3], records[then, :3], w, f, j)
         if count_rows[k] >= 0 or age_rows[k] >= 0:
             for g in range(n_gpus):
-                age[g] = (bucket + 1) * bucket_ms - last_ms[now, g]
+                age[g] = (bucket + 1) * bucket_ms - records[now, ms_row, g]
             count_terms(w[0], age, count_rows[k], age_rows[k], scale, offset, out)
         for i in range(own.size):
             rows = gauge_rows[i, k]
             a, b, c = w, f, j
             if own[i] >= 0:
                 a, b, c = own_w, own_f, own_j
-                _times_between(own_times[own[i], now], own_times[own[i], then], a, b, c)
+                at = own_row + 3 * i
+                _times_between(
+                    records[now, at : at + 3], records[then, at : at + 3], own_w, own_f, own_j
+                )
             if rows[MEAN] >= 0 or rows[STD] >= 0 or rows[SLOPE] >= 0 or rows[SUM] >= 0:
                 for one in range(3):
+                    row = sums_row + one * n_gauges + i
+                    of_now, of_then = records[now, row], records[then, row]
                     for g in range(n_gpus):
-                        d[one, g] = sums[now, one, i, g] - sums[then, one, i, g]
+                        d[one, g] = of_now[g] - of_then[g]
                 gauge_terms(
                     d[0], d[1], d[2], a[0], b[0], b[1], c[0], c[1], b[2], rows, scale, offset, out
                 )
             if rows[MIN] >= 0 or rows[MAX] >= 0 or rows[LAST] >= 0 or rows[DELTA] >= 0:
+                row = 2 * last_row + i
+                last_now, last_then = narrow[now, row], narrow[then, row]
+                last_bucket = narrow[then, row + n_gauges]
                 for g in range(n_gpus):
-                    values[0, g], values[1, g] = last[now, i, g], last[then, i, g]
-                    values[2, g] = last_bucket[then, i, g]
-                most = extremes[firsts[k + 1] + bucket % lengths[k + 1]]
+                    values[0, g], values[1, g] = last_now[g], last_then[g]
+                    values[2, g] = last_bucket[g]
+                most = extremes[k]
                 value_terms(
                     most[0, i], most[1, i], values[0], values[1], values[2],
                     bucket + 1 - 2 * windows[k], 0, a[0], rows, scale, offset, out,
                 )  # fmt: skip
-        for number in range(counter_rows.shape[0]):
+        for number in range(n_counters):
             if counter_rows[number, k] >= 0:
                 for one in range(2):
-                    of_now, of_then = increases[now, one, number], increases[then, one, number]
+                    row = increases_row + one * n_counters + number
+                    of_now, of_then = records[now, row], records[then, row]
                     for g in range(n_gpus):
                         d[one, g] = of_now[g] - of_then[g]
                 known_terms(d[0], d[1], counter_rows[number, k], scale, offset, out)

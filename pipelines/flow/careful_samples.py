@@ -4,14 +4,15 @@ What is unknown for a GPU of such a shard is decided in `models.doubts`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy.typing as npt
 from polars.exceptions import PolarsError
 
 from features.engine.ring import BucketStore
 from features.engine.samples import SHARD_SIZE, Piece, SampleSource
+from features.engine.slots import SlotFile
 from features.errors import ForewarnError
 
 
@@ -63,7 +64,7 @@ class CarefulStore:
     """A BucketStore that keeps nothing of a shard whose samples could not all be read.
 
     Attributes:
-        store: Where arrays are kept.
+        store: Where slots are kept.
         samples: Knows which shards failed.
     """
 
@@ -74,9 +75,9 @@ class CarefulStore:
         """As in `BucketStore`."""
         return self.store.head(shard)
 
-    def array(self, shard: int, name: str, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
+    def opened(self, shard: int, size: int) -> AbstractContextManager[SlotFile]:
         """As in `BucketStore`."""
-        return self.store.array(shard, name, shape, dtype)
+        return self.store.opened(shard, size)
 
     def commit(self, shard: int, head: Mapping[str, Any]) -> None:
         """As in `BucketStore`; a failed shard is forgotten, and starts anew at the next tick."""

@@ -1,6 +1,6 @@
-"""What the feature engine remembers from tick to tick, as mapped files on disk.
+"""What the feature engine remembers from tick to tick, as one file per shard on disk.
 
-What the arrays mean is in `features.engine.ring`. They may be deleted at any time: the next tick
+What its bytes mean is in `features.engine.ring`. They may be deleted at any time: the next tick
 then starts from the stored samples. So it does after the machine was started anew: a crash of the
 process leaves what it wrote to the kernel, a crash of the machine may not, and waiting for the disk
 at every tick costs ten times as much as the tick.
@@ -8,11 +8,13 @@ at every tick costs ten times as much as the tick.
 
 import errno
 import json
-import mmap
+import os
 import shutil
 import uuid
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -23,20 +25,67 @@ import numpy.typing as npt
 from pipelines.storage.atomic_files import replace_file
 from pipelines.storage.file_lock import held
 
-_HEAD: Final = "head.json"
+_SLOTS: Final = "slots.bin"
 _SEEN: Final = "seen.json"
 _LOCK: Final = ".lock"
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
-
+_HEAD_BYTES: Final = 4096
+"""Room for a head; a file begins with two, which are written in turn, and slots follow. A new file
+per head would take longer than all else that is written."""
+_CHECKSUM_BYTES: Final = 8
 _SPARE_BYTES: Final = 1_000_000_000
 """Room on disk that others may take while a shard is written."""
+
+
+@dataclass(frozen=True)
+class _Slots:
+    """A SlotFile on disk. A mapped file would be simpler, but its page faults cost more.
+
+    Attributes:
+        path: The file.
+        descriptor: It, opened.
+    """
+
+    path: Path
+    descriptor: int
+
+    def read(self, at: int, out: npt.NDArray[Any]) -> None:
+        """Fills a contiguous array with the bytes from `at` on.
+
+        Raises:
+            OSError: The file cannot be read, or ends before.
+        """
+        left = out.reshape(-1).view(np.uint8).data
+        while left:
+            n_bytes = os.preadv(self.descriptor, [left], 2 * _HEAD_BYTES + at)
+            if not n_bytes:
+                words = f"{len(left):,} more bytes were expected from byte {at:,} of the slots on"
+                raise OSError(errno.EIO, f"{words}. Another process has cut it", str(self.path))
+            left, at = left[n_bytes:], at + n_bytes
+
+    def expect(self, at: int, size: int) -> None:
+        """Has the kernel read bytes ahead."""
+        if size:  # to the kernel 0 is all that follows
+            start = 2 * _HEAD_BYTES + at
+            os.posix_fadvise(self.descriptor, start, size, os.POSIX_FADV_WILLNEED)
+
+    def write(self, at: int, values: npt.NDArray[Any]) -> None:
+        """Puts a contiguous array at `at`.
+
+        Raises:
+            OSError: The disk is full, or broken.
+        """
+        left = values.reshape(-1).view(np.uint8).data
+        while left:
+            n_bytes = os.pwrite(self.descriptor, left, 2 * _HEAD_BYTES + at)
+            left, at = left[n_bytes:], at + n_bytes
 
 
 class FeatureMemory:
     """A `BucketStore` in a folder, one folder per shard.
 
-    One process at a time may use it (`held`): the arrays change in place.
+    One process at a time may use it (`held`): files change in place.
 
     Args:
         folder: Where; made on the first tick.
@@ -58,50 +107,55 @@ class FeatureMemory:
 
     def head(self, shard: int) -> Mapping[str, Any] | None:
         """What was committed last; None where nothing was, or it may not be whole."""
-        folder = self._of(shard)
-        read = _read_json(folder / _HEAD)
-        if read is None or set(read) != {"boot", "head", "files"} or read["boot"] != self._boot:
+        try:
+            with self._of(shard).open("rb", buffering=0) as file:
+                found, size = self._heads(file.fileno()), os.fstat(file.fileno()).st_size
+        except OSError:
             return None
-        for name, size in read["files"].items():
-            path = folder / name
-            if not path.exists() or path.stat().st_size != size:
-                return None
-        head: dict[str, Any] = read["head"]
+        if not found or found[-1]["size"] != size:
+            return None
+        head: dict[str, Any] = found[-1]["head"]
         return head
 
-    def array(self, shard: int, name: str, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
-        """A mapped array; zeros, and no room on disk, where nothing was written yet.
+    @contextmanager
+    def opened(self, shard: int, size: int) -> Iterator[_Slots]:
+        """A shard's bytes; zeros, and no room on disk, where nothing was written yet.
 
         Raises:
             OSError: The disk has no room for what is still to be written of it.
         """
-        path = self._of(shard) / f"{name}.bin"
-        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        if not size:
-            return np.zeros(shape, dtype)
-        if not path.exists() or path.stat().st_size != size:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as file:
-                file.truncate(size)
-        _check_room(path)
-        with path.open("r+b") as file:
-            mapped = mmap.mmap(file.fileno(), size)
-        # A tick looks at a few slots of a long file; what is read ahead of them only fills memory
-        # (200,000 GPUs: 10 CPU seconds a tick instead of one).
-        mapped.madvise(mmap.MADV_RANDOM)
-        return np.frombuffer(mapped, dtype=dtype).reshape(shape)
+        path = self._of(shard)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            if os.fstat(descriptor).st_size != size + 2 * _HEAD_BYTES:
+                os.ftruncate(descriptor, 0)
+                os.ftruncate(descriptor, size + 2 * _HEAD_BYTES)
+            _check_room(path)
+            # What is read ahead of the few slots that a tick looks at only fills memory.
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+            yield _Slots(path, descriptor)
+        finally:
+            os.close(descriptor)
 
     def commit(self, shard: int, head: Mapping[str, Any]) -> None:
-        """Replaces the head in one step; what was written to the arrays before it counts."""
-        folder = self._of(shard)
-        files = {path.name: path.stat().st_size for path in sorted(folder.glob("*.bin"))}
-        content = json.dumps({"boot": self._boot, "head": dict(head), "files": files})
-        replace_file(folder / _HEAD, content.encode())
+        """Makes the head count in one step: beside the last one, which counts until this is whole.
+
+        Raises:
+            OSError: The shard was never opened, or its disk is full.
+        """
+        with self._of(shard).open("r+b", buffering=0) as file:
+            found, size = self._heads(file.fileno()), os.fstat(file.fileno()).st_size
+            number = found[-1]["number"] + 1 if found else 0
+            content = {"number": number, "boot": self._boot, "size": size, "head": dict(head)}
+            text = json.dumps(content).encode().ljust(_HEAD_BYTES - _CHECKSUM_BYTES)
+            if len(text) > _HEAD_BYTES - _CHECKSUM_BYTES:
+                raise OSError(errno.EFBIG, f"a head of {len(text)} bytes", str(self._of(shard)))
+            os.pwrite(file.fileno(), _checksum(text) + text, number % 2 * _HEAD_BYTES)
 
     def discard(self, shard: int) -> None:
-        """Forgets a shard: its head first, as without one nothing else counts."""
-        folder = self._of(shard)
-        for path in (folder / _HEAD, *folder.glob("*.bin")):
+        """Forgets a shard, also what an older version left of it."""
+        for path in self._of(shard).parent.glob("*"):
             path.unlink(missing_ok=True)
 
     def seen(self) -> dict[datetime, str]:
@@ -131,14 +185,26 @@ class FeatureMemory:
         replace_file(self.folder / _SEEN, json.dumps(content).encode())
 
     def _of(self, shard: int) -> Path:
-        return self.folder / f"shard={shard:04d}"
+        return self.folder / f"shard={shard:04d}" / _SLOTS
+
+    def _heads(self, descriptor: int) -> list[dict[str, Any]]:
+        """The whole heads that were committed since the machine was started, the newest last."""
+        found = []
+        for number in range(2):
+            block = os.pread(descriptor, _HEAD_BYTES, number * _HEAD_BYTES)
+            text = block[_CHECKSUM_BYTES:]
+            if len(block) == _HEAD_BYTES and block[:_CHECKSUM_BYTES] == _checksum(text):
+                found.append(json.loads(text))
+        of_now = [one for one in found if one["boot"] == self._boot]
+        return sorted(of_now, key=lambda one: int(one["number"]))
+
+
+def _checksum(text: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(text)
 
 
 def _check_room(path: Path) -> None:
-    """Refuses a mapped file that the disk may have no room for.
-
-    A write to it on a full disk ends the process by a signal, without a word.
-    """
+    """Refuses a file that the disk may have no room for, before others lack it."""
     status = path.stat()
     missing = status.st_size - status.st_blocks * 512
     free = shutil.disk_usage(path.parent).free

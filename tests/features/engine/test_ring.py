@@ -1,6 +1,7 @@
 """Ticks against the batch: the same bits, whatever the ticks, crashes and late samples."""
 
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -8,30 +9,54 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from features.engine.batch import Moments
+from features.engine.plan import Wanted, plan_engine
 from features.engine.ring import MARGIN, BucketStore, tick_shard
 from tests.features.engine.oracle import Record, Sample
-from tests.features.engine.test_batch import COLUMNS, N_BUCKETS, PLAN, START, computed, records
+from tests.features.engine.test_batch import (
+    BUCKET,
+    COLUMNS,
+    N_BUCKETS,
+    PLAN,
+    START,
+    computed,
+    records,
+)
 
 
 class CrashError(Exception):
     pass
 
 
+@dataclass
+class MemoryFile:
+    content: np.ndarray
+
+    def read(self, at, out):
+        out[...] = self.content[at : at + out.nbytes].view(out.dtype).reshape(out.shape)
+
+    def expect(self, at, size):
+        assert 0 <= at < at + size <= self.content.size
+
+    def write(self, at, values):
+        self.content[at : at + values.nbytes] = values.reshape(-1).view(np.uint8)
+
+
 class MemoryStore(BucketStore):
-    """Arrays in memory that survive a crash, written or not; fails at a chosen commit."""
+    """Bytes in memory that survive a crash, committed or not; fails at a chosen commit."""
 
     def __init__(self, crash_at=()):
-        self.heads, self.arrays = {}, {}
+        self.heads, self.files = {}, {}
         self.n_commits, self.crash_at = 0, set(crash_at)
 
     def head(self, shard):
         return self.heads.get(shard)
 
-    def array(self, shard, name, shape, dtype):
-        found = self.arrays.get((shard, name))
-        if found is None or found.shape != shape:
-            found = self.arrays[shard, name] = np.zeros(shape, dtype)
-        return found
+    @contextmanager
+    def opened(self, shard, size):
+        found = self.files.get(shard)
+        if found is None or found.content.size != size:
+            found = self.files[shard] = MemoryFile(np.zeros(size, np.uint8))
+        yield found
 
     def commit(self, shard, head):
         self.n_commits += 1
@@ -41,22 +66,22 @@ class MemoryStore(BucketStore):
 
     def discard(self, shard):
         self.heads.pop(shard, None)
-        self.arrays = {key: a for key, a in self.arrays.items() if key[0] != shard}
+        self.files.pop(shard, None)
 
 
-def ticked(record, store, moment, **options):
+def ticked(record, store, moment, *, plan=PLAN, **options):
     for _ in range(30):
         try:
             return tick_shard(
-                record, store, PLAN, gpus=range(record.n_gpus), moment=moment, **options
+                record, store, plan, gpus=range(record.n_gpus), moment=moment, **options
             ).values.T
         except CrashError:
             continue
     raise AssertionError("it crashes for ever")
 
 
-def batch(record, moment):
-    found = computed(record, Moments(moment, 1, 1))
+def batch(record, moment, *, plan=PLAN):
+    found = computed(record, Moments(moment, 1, 1), plan)
     return np.stack([found[gpu, moment] for gpu in range(record.n_gpus)])
 
 
@@ -72,6 +97,30 @@ def test_ticks_give_the_bits_of_the_batch(samples, moments, crashes):
         assert (
             ticked(record, store, START + moment).tobytes()
             == batch(record, START + moment).tobytes()
+        )
+
+
+@pytest.mark.parametrize("lengths", [(1, 2, 3), (2, 3, 7), (3, 4, 30, 31), (5,)])
+def test_windows_need_not_be_multiples_of_each_other(lengths):
+    rng = np.random.default_rng(1)
+    samples = [
+        Sample(gpu, (START + b) * 900_000 + 7, {"power_w": int(rng.integers(100))})
+        for gpu in (0, 1)
+        for b in range(300)
+    ]
+    plan = plan_engine(
+        [
+            Wanted(name=f"{s}:{n}", column="power_w", statistic=s, window=n * BUCKET)
+            for n in lengths
+            for s in ("min", "max", "mean", "delta")
+        ],
+        bucket=BUCKET,
+    )
+    record, store = Record(samples, 2, COLUMNS), MemoryStore()
+    for moment in [*range(40), *range(60, 300, 7)]:
+        assert (
+            ticked(record, store, START + moment, plan=plan).tobytes()
+            == batch(record, START + moment, plan=plan).tobytes()
         )
 
 

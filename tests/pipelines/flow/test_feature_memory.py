@@ -115,12 +115,11 @@ def cut_short(path):
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.unlink(), cut_short], ids=["gone", "short"])
-@pytest.mark.parametrize("name", ["sums.bin", "extremes.bin", "before.bin", "head.json"])
-def test_a_damaged_memory_is_built_anew(site, name, damage):
+def test_a_damaged_memory_is_built_anew(site, damage):
     for hour in range(3):
         land(site, hour)
         hourly(site, hour)
-    damage(site.memory_dir / "shard=0000" / name)
+    damage(site.memory_dir / "shard=0000" / "slots.bin")
     land(site, 3)
     same(hourly(site, 3), whole(site, 4))
 
@@ -231,13 +230,56 @@ def test_without_room_on_disk_an_hour_is_computed_from_the_samples_and_says_so(
 
 
 def test_what_is_forgotten_is_zero_again(tmp_path):
-    memory = FeatureMemory(tmp_path)
-    memory.array(0, "x", (2,), "int64")[:] = 7
+    memory, found = FeatureMemory(tmp_path), np.ones(2, np.int64)
+    with memory.opened(0, 16) as file:
+        file.write(0, np.array([7, 7]))
+        file.read(0, found)
     memory.commit(0, {"until": 3})
     assert memory.head(0) == {"until": 3}
+    assert found.tolist() == [7, 7]
+    (tmp_path / "shard=0000" / "older.bin").touch()
     memory.discard(0)
     assert memory.head(0) is None
-    assert memory.array(0, "x", (2,), "int64").tolist() == [0, 0]
+    with memory.opened(0, 16) as file:
+        file.read(0, found)
+    assert found.tolist() == [0, 0]
+    assert [path.name for path in (tmp_path / "shard=0000").iterdir()] == ["slots.bin"]
+
+
+def test_a_head_that_was_cut_off_leaves_the_one_before(tmp_path):
+    memory = FeatureMemory(tmp_path)
+    with memory.opened(0, 16):
+        pass
+    path = tmp_path / "shard=0000" / "slots.bin"
+    for until in range(4):
+        memory.commit(0, {"until": until})
+        assert memory.head(0) == {"until": until}
+    whole = path.read_bytes()
+    path.write_bytes(whole[: 4096 + 200] + b"#" + whole[4096 + 201 :])
+    assert memory.head(0) == {"until": 2}
+    memory.commit(0, {"until": 5})
+    assert memory.head(0) == {"until": 5}
+
+
+def test_slots_of_another_size_do_not_count(tmp_path):
+    memory = FeatureMemory(tmp_path)
+    with memory.opened(0, 16) as file:
+        file.write(8, np.array([7]))
+    memory.commit(0, {"until": 3})
+    with memory.opened(0, 24) as file:
+        found = np.ones(3, np.int64)
+        file.read(0, found)
+    assert found.tolist() == [0, 0, 0]
+    assert memory.head(0) is None
+
+
+def test_a_file_cut_while_it_is_read_is_named(tmp_path):
+    memory = FeatureMemory(tmp_path)
+    path = tmp_path / "shard=0000" / "slots.bin"
+    with memory.opened(0, 16) as file:
+        cut_short(path)
+        with pytest.raises(OSError, match=r"8 more bytes were expected .*slots\.bin"):
+            file.read(0, np.zeros(2, np.int64))
 
 
 def test_a_damaged_list_of_hours_seen_is_none(site):
