@@ -18,7 +18,7 @@ from pipelines.board.desk import Desk
 from pipelines.board.words import ago
 from pipelines.report.words import percent, plain
 from pipelines.serving.score_reader import ticks
-from pipelines.serving.scorer_status import read_status
+from pipelines.serving.scorer_status import ScorerStatus, read_status
 from pipelines.storage.store import TableStore, scan_files
 
 MOST_SILENT: Final = 200
@@ -78,11 +78,25 @@ def data_values(desk: Desk, *, now: datetime) -> dict[str, Any]:
         else [(CAUSE_WORDS.get(c, c), n) for c, n in sorted(snapshot.unknown.items())],
         "reads": kept("records read", lambda: reads_by_source(store)),
         "refusals": kept("refused records", lambda: refusals(store)),
-        "scorer": None if status is None else asdict(status),
+        "scorer": None if status is None else _scorer(status),
         "ticks": [{**asdict(one), "covered": percent(one.coverage)} for one in recent],
         "database": database,
         "problems": problems,
     }
+
+
+def _scorer(status: ScorerStatus) -> dict[str, Any]:
+    """What the scorer's file says, its times as times; null where one is none or has no zone."""
+    times = {name: _time(getattr(status, name)) for name in ("started_at", "updated_at", "as_of")}
+    return {**asdict(status), **times}
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return at if at.tzinfo else None
 
 
 def _table(one: dict[str, Any], now: datetime) -> dict[str, Any]:

@@ -119,7 +119,8 @@ def _sign_of_life(scorer: ScorerStatus, *, now: datetime) -> tuple[State, str]:
     if now - written > _SILENT_SCORER:
         words = f"It last gave a sign {since}, in phase {scorer.phase}: it may have died."
         return "attention", words
-    return "ok", f"Phase {scorer.phase}, last sign {since}. {scorer.why}".strip()
+    at = f"{scorer.phase}: {scorer.why}" if scorer.why else scorer.phase
+    return "ok", f"Phase {at}; last sign {since}."
 
 
 def _data_signal(tick: Tick | None, *, n_silent: int, min_coverage: float, now: datetime) -> Signal:

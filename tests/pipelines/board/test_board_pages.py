@@ -20,6 +20,7 @@ from features.tables import (
     GPU_SCORES,
     NODE_SCORES,
 )
+from pipelines.serving.scorer_status import ScorerStatus
 from tests.pipelines.api.api_world import HOUR, T0, score_rows
 from tests.pipelines.board.board_world import BoardWorld, Browser
 
@@ -293,6 +294,11 @@ def test_the_zone_is_printed_with_every_time(tmp_path: Path) -> None:
     site.publish()
     browser = site.browser()
     assert "2026-01-05 05:30 IST" in told(browser.get("/").text)
+    scorer = ScorerStatus(updated_at=T0.isoformat(), started_at="yesterday", n_ticks=1)
+    scorer.write(site.settings.scores_dir)
+    page = told(browser.get("/data").text)
+    assert "Last sign 2026-01-05 05:30 IST ; newest tick it scored none" in page
+    assert "1 tick and 0 failures since unknown" in page
     answer = browser.post("/zone", {"zone": "America/New_York", "back": "/data"})
     assert answer.headers["location"] == "/data"
     assert "2026-01-04 19:00 EST" in told(browser.get("/").text)
