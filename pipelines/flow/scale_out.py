@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
 from itertools import islice
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -38,7 +39,7 @@ from pipelines.flow.scale_work import (
     keep_tables,
     units_of,
 )
-from pipelines.sections.scale_out import ONE_THREAD
+from pipelines.sections.scale_out import ONE_THREAD, ScaleOutSettings
 from pipelines.settings import Settings
 from pipelines.storage.atomic_files import replace_file
 from pipelines.storage.object_paths import Place, remove_folders
@@ -47,6 +48,8 @@ from pipelines.storage.telemetry.layout import locked
 
 if TYPE_CHECKING:
     from distributed import Client, Future, LocalCluster, SpecCluster
+
+    from pipelines.flow.slurm_jobs import EarlyEnds
 
 LOCAL_DASK: Final = {
     # Started anew, not forked: threads of numba and Polars do not survive a fork.
@@ -61,6 +64,7 @@ LOCAL_DASK: Final = {
 _AHEAD: Final = 2
 """Tasks handed out per worker thread: the next one is there when one ends."""
 _CONNECT_S: Final = 30
+_LOOK_S: Final = 2.0
 _STORED: Final = "stored.json"
 
 
@@ -145,12 +149,13 @@ def connected(settings: Settings) -> Iterator["Client"]:
             "scale_out out of the settings."
         ) from error
     wanted = settings.scale_out
+    ends: EarlyEnds | None = None
     with ExitStack() as stack:
         scheduler: str | SpecCluster
         if wanted.slurm is not None:
             jobs = settings.slurm_jobs_dir
             where, do = "jobs of Slurm", f"See `squeue --me` and the jobs' output in {jobs}"
-            scheduler = stack.enter_context(
+            scheduler, ends = stack.enter_context(
                 slurm_workers(wanted.slurm, wanted.workers, folder=jobs)
             )
         elif wanted.scheduler is None:
@@ -161,13 +166,38 @@ def connected(settings: Settings) -> Iterator["Client"]:
             scheduler = wanted.scheduler
         try:
             client = stack.enter_context(Client(scheduler, timeout=_CONNECT_S))
-            client.wait_for_workers(wanted.n_awaited, timeout=wanted.wait_minutes * 60)
+            _await_workers(client, wanted, ends)
         except OSError as error:
             raise SettingsError(
                 f"scale_out: {where}: {wanted.n_awaited} workers were waited for in vain: {error}. "
                 f"{do}, set scale_out.wait_minutes if they need longer, then run again."
             ) from error
-        yield client
+        try:
+            yield client
+        except DataError as error:
+            if ends is None or not ends.trouble:
+                raise
+            raise DataError(f"{error} {ends.trouble}.") from error
+
+
+def _await_workers(client: "Client", wanted: ScaleOutSettings, ends: "EarlyEnds | None") -> None:
+    """Waits for the first workers, and no longer than one may still come.
+
+    Raises:
+        SettingsError: Every job of Slurm has ended before its worker had connected.
+        TimeoutError: They have not come in time.
+    """
+    until, is_there = monotonic() + wanted.wait_minutes * 60, False
+    while not is_there:
+        left_s = until - monotonic()
+        try:
+            client.wait_for_workers(wanted.n_awaited, timeout=max(0.1, min(_LOOK_S, left_s)))
+            is_there = True
+        except TimeoutError:
+            if ends is not None and ends.is_over:
+                raise SettingsError(f"scale_out: {ends.trouble}, then run again.") from None
+            if left_s <= _LOOK_S:
+                raise
 
 
 @contextmanager

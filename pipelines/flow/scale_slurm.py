@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from dask_jobqueue.slurm import SLURMCluster
     from distributed import Security
 
+    from pipelines.flow.slurm_jobs import EarlyEnds
+
 JOB_NAME: Final = "forewarn-worker"
 _ALONE_S: Final = 60
 """A worker that finds no scheduler for so long ends its job."""
@@ -27,10 +29,13 @@ _ASK_S: Final = 60
 
 
 @contextmanager
-def slurm_workers(slurm: SlurmWorkers, n_jobs: int, *, folder: Path) -> Iterator["SLURMCluster"]:
+def slurm_workers(
+    slurm: SlurmWorkers, n_jobs: int, *, folder: Path
+) -> Iterator[tuple["SLURMCluster", "EarlyEnds"]]:
     """A scheduler in this process, whose workers are jobs of Slurm until the block ends.
 
-    A job that ends before, by its time limit or by hand, is followed by another.
+    A job that ends before, by its time limit or by hand, is followed by another; of those that end
+    before their worker has connected, only some in a row.
 
     Args:
         slurm: What jobs.
@@ -53,9 +58,13 @@ def slurm_workers(slurm: SlurmWorkers, n_jobs: int, *, folder: Path) -> Iterator
     mine = Path(tempfile.mkdtemp(dir=folder))
     try:
         with _security(mine) as security, _cluster(slurm, mine, security=security) as cluster:
+            from pipelines.flow.slurm_jobs import LEAST_ANEW, EarlyEnds, Replacing
+
+            ends = EarlyEnds(mine, most=max(LEAST_ANEW, n_jobs))
             # Equal bounds: a cluster that is merely scaled does not replace a job that has ended.
-            cluster.adapt(minimum=n_jobs, maximum=n_jobs, interval=_LOOK_EVERY)
-            yield cluster
+            bounds = {"minimum": n_jobs, "maximum": n_jobs, "interval": _LOOK_EVERY}
+            cluster.adapt(Replacing, ends=ends, **bounds)
+            yield cluster, ends
         # A job that is just ending may still open its output.
         shutil.rmtree(mine, ignore_errors=True)
     finally:

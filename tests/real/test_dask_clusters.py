@@ -4,9 +4,11 @@ Jobs are cancelled and requeued amid the work. Clusters of processes are in test
 """
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,7 @@ import pytest
 import yaml
 from distributed import Client, Security
 
-from features.errors import SettingsError
+from features.errors import DataError, SettingsError
 from pipelines.doctor.servers import probe_slurm_workers
 from pipelines.flow import scale_out, scale_slurm, scale_work
 from pipelines.sections.scale_out import SlurmWorkers
@@ -235,6 +237,82 @@ def test_jobs_that_do_not_begin_are_taken_back_and_the_error_says_where_to_look(
     box.wait_until(lambda: not jobs_of(box), "no job is left")
 
 
+def begins_with(monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+    """Has each job run a line of shell before its worker."""
+    monkeypatch.setattr(scale_slurm, "ONE_THREAD", scale_slurm.ONE_THREAD | {"IS_TEST": words})
+
+
+def test_a_job_that_ends_before_its_worker_connects_is_replaced(
+    box: slurm_cluster.SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = installation(tmp_path, workers=2, slurm=SPEC_OF_JOBS, wait_minutes=1.5)
+    once = tmp_path / "once"
+    begins_with(monkeypatch, f"1; mkdir {once}-a || mkdir {once}-b && exit 3")
+    tables = core_tables()
+    scale_out.write_matrix(tables, where, span=SPAN, spec=SPEC)
+    check_same(where, in_one_process(where, tmp_path / "oracle", tables))
+    box.wait_until(lambda: not jobs_of(box), "no job is left")
+
+
+def test_a_job_that_is_cancelled_while_it_waits_is_replaced(
+    box: slurm_cluster.SlurmCluster, tmp_path: Path
+) -> None:
+    where = installation(tmp_path, workers=1, slurm=SPEC_OF_JOBS, wait_minutes=1.5)
+    full = box.submit("sleep 1000", "--exclusive", f"--nodes={len(box.nodes)}")
+    box.wait_for(full, "RUNNING")
+    with ThreadPoolExecutor(1) as pool:
+        tables = core_tables()
+        run = pool.submit(scale_out.write_matrix, tables, where, span=SPAN, spec=SPEC)
+        box.wait_until(lambda: len(jobs_of(box)) == 2, "our job waits")
+        (ours,) = jobs_of(box) - {full}
+        box.do("scancel", ours)
+        box.wait_until(lambda: ours not in jobs_of(box), "our job is cancelled")
+        box.do("scancel", full)
+        run.result()
+    check_same(where, in_one_process(where, tmp_path / "oracle", tables))
+    box.wait_until(lambda: not jobs_of(box), "no job is left")
+
+
+def test_jobs_that_all_end_at_once_are_one_error_with_the_state_and_the_output_of_one(
+    box: slurm_cluster.SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = installation(tmp_path, workers=1, slurm=SPEC_OF_JOBS, wait_minutes=5)
+    begun = tmp_path / "begun"
+    begins_with(monkeypatch, f"1; echo x >> {begun}; echo no such module >&2; exit 3")
+    with pytest.raises(SettingsError) as caught:
+        scale_out.write_matrix(core_tables(), where, span=SPAN, spec=SPEC)
+    said = re.search(
+        r"4 jobs of Slurm in a row .* job (\d+): FAILED \(NonZeroExitCode\); its output: (\S+)\. ",
+        str(caught.value),
+    )
+    assert said is not None, str(caught.value)
+    assert said[1] in said[2]
+    assert "no such module" in Path(said[2]).read_text()
+    assert len(begun.read_text().splitlines()) == 4  # one and three anew
+    box.wait_until(lambda: not jobs_of(box), "no job is left")
+
+
+def test_a_run_that_loses_its_workers_and_gets_no_others_says_how_their_jobs_ended(
+    box: slurm_cluster.SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = installation(tmp_path, workers=1, slurm=SPEC_OF_JOBS, wait_minutes=0.7)
+    ill = tmp_path / "ill"
+    begins_with(monkeypatch, f"1; test -e {ill} && exit 3")
+    monkeypatch.setattr(scale_slurm, "_LOOK_EVERY", "1s")
+
+    def spoil(job: str) -> None:
+        ill.touch()
+        box.do("scancel", job)
+
+    disturbed(monkeypatch, spoil)
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1s"}),
+        pytest.raises(DataError, match=r"no worker is left.* 4 jobs of Slurm in a row .*FAILED"),
+    ):
+        scale_out.write_matrix(core_tables(), where, span=SPAN, spec=SPEC)
+    box.wait_until(lambda: not jobs_of(box), "no job is left")
+
+
 def test_jobs_that_slurm_would_not_run_are_not_submitted(
     box: slurm_cluster.SlurmCluster, tmp_path: Path
 ) -> None:
@@ -249,7 +327,7 @@ def test_who_has_no_certificate_of_the_run_reaches_no_scheduler_of_it(
     box: slurm_cluster.SlurmCluster, tmp_path: Path
 ) -> None:
     slurm = SlurmWorkers(memory_gb=1, host="127.0.0.1")
-    with scale_slurm.slurm_workers(slurm, 1, folder=tmp_path) as cluster:
+    with scale_slurm.slurm_workers(slurm, 1, folder=tmp_path) as (cluster, _):
         address = cluster.scheduler_address
         assert address.startswith("tls://127.0.0.1:")
         for other in (Security(), Security.temporary()):
