@@ -129,3 +129,17 @@ def test_racks_that_come_late_are_known_a_minute_later(
     assert "r7" not in browser.get("/").text  # the tick is read again once a minute, no more
     world.seconds += 1
     assert "r7" in browser.get("/").text
+
+
+def test_a_bucket_that_refuses_leaves_the_rest_of_the_data_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, bucket = BoardWorld(tmp_path), MemoryBucket(tmp_path)
+    monkeypatch.setattr(Settings, "store_root", property(lambda _: bucket.path("tables")))
+    world.publish()
+    bucket.fails_after = bucket.n_requests
+    for path in ("/data", "/api/v1/data-health"):
+        status, text, _ = timed(world.browser(), path)
+        assert status == 200
+        assert "the tables cannot be read" in text.lower()
+    assert "s3://" not in text  # of the API's answer
