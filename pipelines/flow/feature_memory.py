@@ -150,7 +150,8 @@ class FeatureMemory:
             content = {"number": number, "boot": self._boot, "size": size, "head": dict(head)}
             text = json.dumps(content).encode().ljust(_HEAD_BYTES - _CHECKSUM_BYTES)
             if len(text) > _HEAD_BYTES - _CHECKSUM_BYTES:
-                raise OSError(errno.EFBIG, f"a head of {len(text)} bytes", str(self._of(shard)))
+                words = f"a head must be below {_HEAD_BYTES:,} bytes, got {len(text):,}"
+                raise OSError(errno.EFBIG, words, str(self._of(shard)))
             os.pwrite(file.fileno(), _checksum(text) + text, number % 2 * _HEAD_BYTES)
 
     def discard(self, shard: int) -> None:
