@@ -100,6 +100,34 @@ def test_a_bucket_that_hangs_holds_a_bounded_number_of_threads(reads: InTime) ->
     gate.opened.set()
 
 
+def test_what_comes_as_the_wait_ends_is_given(
+    reads: InTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = in_time.Future.result
+
+    def comes_late(future: "in_time.Future[int]", timeout: float | None = None) -> int:
+        found = result(future)
+        if timeout is not None:
+            raise TimeoutError
+        return found
+
+    monkeypatch.setattr(in_time.Future, "result", comes_late)
+    assert reads.read("a", lambda: 7) == 7
+
+
+def test_a_read_that_cannot_be_begun_is_begun_at_the_next_look(
+    reads: InTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fails)
+        with pytest.raises(RuntimeError):
+            reads.read("a", lambda: 7)
+    assert reads.read("a", lambda: 7) == 7
+
+
 @pytest.mark.parametrize("error", [DataError("damaged"), TimeoutError("of the read itself")])
 def test_what_a_read_raises_is_raised(reads: InTime, error: Exception) -> None:
     def fails() -> int:
