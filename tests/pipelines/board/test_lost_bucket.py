@@ -2,19 +2,21 @@
 
 import threading
 import time
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Callable, Hashable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
 
 from features.tables import CORE_NODE_STATES
 from pipelines.api import fleet_view
-from pipelines.board import stored
+from pipelines.board import history, stored
 from pipelines.sections.secret_source import SecretSource
 from pipelines.sections.storage import ObjectStoreSettings, StorageSettings
 from pipelines.settings import Settings
+from pipelines.storage.in_time import InTime
 from pipelines.storage.store import TableStore
 from tests.pipelines.answering_server import Answer, answering
 from tests.pipelines.api.api_world import T0
@@ -106,3 +108,30 @@ def test_what_comes_late_is_shown_at_the_next_look(
     assert LATE not in known.text
     assert 'data-refresh="30"' in known.text
     assert "down" in known.text
+
+
+def test_a_look_some_time_later_takes_what_the_last_one_began_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, read = BoardWorld(tmp_path), InTime.read
+    world.publish()
+    looked_for: list[Hashable] = []
+
+    def noted(reads: InTime, key: Hashable, make: Callable[[], object]) -> object:
+        looked_for.append(key)
+        return read(reads, key, make)
+
+    monkeypatch.setattr(InTime, "read", noted)
+    # A database with one tick: what came before is in the store.
+    tick = SimpleNamespace(as_of=T0)
+    monkeypatch.setattr(history, "latest_tick", lambda _: tick)
+    monkeypatch.setattr(history, "ticks", lambda _, limit: [tick])
+    row = {"as_of": [T0], "score": [0.5], "status": ["ok"]}
+    monkeypatch.setattr(history, "score_history", lambda _, **asked: pl.DataFrame(row))
+    browser = world.browser()
+    for _ in range(2):
+        assert browser.get("/node?name=n1").status_code == 200
+        world.now += timedelta(seconds=5)
+    scores = [key for key in looked_for if isinstance(key, tuple) and key[0] == "scores"]
+    assert len(scores) == 2
+    assert len(set(scores)) == 1
