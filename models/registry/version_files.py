@@ -24,6 +24,7 @@ from models.registry.version_page import VersionPage
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+_LOG: Final = logging.getLogger(__name__)
 EXPERIMENT: Final = "forewarn"
 
 _FIRST_BOOSTER: Final = "booster_0.txt"
@@ -128,7 +129,7 @@ def read_version(
 def remove_version(
     client: "MlflowClient", name: str, version: int, *, place: RegistryPlace
 ) -> None:
-    """Removes a version, the run that made it and the files of both.
+    """Removes a version, the run that made it and the files of both in the registry's own place.
 
     Args:
         client: The registry's client.
@@ -145,7 +146,15 @@ def remove_version(
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         for folder in (*folders, run.info.artifact_uri):
-            files: Any = get_artifact_repository(_where_now(folder, place))
+            now = _where_now(folder, place)
+            if not _is_own(now, place):
+                # Gone already, or of a registry that this one was copied from.
+                _LOG.warning(
+                    "model %s version %s: files in %s, outside %s, stay. If no other registry "
+                    "needs them, delete them.", name, version, now, place.artifacts,
+                )  # fmt: skip
+                continue
+            files: Any = get_artifact_repository(now)
             files.delete_artifacts()
     client.delete_model_version(name, str(version))
     for one in models:
@@ -167,17 +176,25 @@ def _where_now(stored: str, place: RegistryPlace) -> str:
     MLflow notes whole addresses. In a registry that was moved, restored elsewhere or copied they
     lead nowhere, or into the one that it was copied from.
     """
-    own = (place.artifacts or "").rstrip("/")
-    if not own or stored.startswith(f"{own}/"):
+    if _is_own(stored, place):
         return stored
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     of_model, of_run = 3, 2  # models/ID/artifacts, ID/artifacts
     parts = stored.rstrip("/").split("/")
     length = of_model if parts[-of_model:][0] == "models" else of_run
-    moved = "/".join((own, *parts[-length:]))
+    moved = "/".join((_own(place), *parts[-length:]))
     files: Any = get_artifact_repository(moved)
     return moved if files.list_artifacts() else stored
+
+
+def _is_own(address: str, place: RegistryPlace) -> bool:
+    """Whether it lies in the registry's own place; all does where a server chooses that."""
+    return not _own(place) or address.startswith(f"{_own(place)}/")
+
+
+def _own(place: RegistryPlace) -> str:
+    return (place.artifacts or "").rstrip("/")
 
 
 def open_client(place: RegistryPlace) -> "MlflowClient":

@@ -6,6 +6,7 @@ What it serves is in `application`; the board runs the same server with its page
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import uvicorn
@@ -70,7 +71,9 @@ def run(app: FastAPI, access: Access, *, say: Callable[[], None]) -> None:
         own = socket.create_server((host, port), family=family)
     with own:
         say()
-        uvicorn.Server(config).run(sockets=[own])
+        # The server lets a signal take its effect once more when it has ended by it.
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[own])
 
 
 def _words(access: Access) -> str:

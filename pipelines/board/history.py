@@ -4,6 +4,7 @@ The database keeps the ticks at which a score changed (`pipelines.serving.score_
 drawn of it is in `pipelines.board.entity_chart`.
 """
 
+from collections.abc import Hashable
 from datetime import datetime
 from typing import Final
 
@@ -35,8 +36,10 @@ def score_line(
         DataError: The store cannot be read.
     """
     engine = desk.sources.engine
+    # Not by its ends: at the next look they have moved, and what came late is still wanted.
+    key = ("scores", kind, entity_id, horizon_h, span.end - span.start)
     if latest_tick(engine) is None:
-        return _stored(desk, kind=kind, entity_id=entity_id, horizon_h=horizon_h, span=span)
+        return _stored(desk, key, kind=kind, entity_id=entity_id, horizon_h=horizon_h, span=span)
     known = sorted(one.as_of for one in ticks(engine, limit=MOST))
     changes = score_history(engine, kind=kind, entity_id=entity_id, horizon_h=horizon_h, limit=MOST)
     line = at_every_tick(changes, [at for at in known if at >= span.start])
@@ -44,7 +47,7 @@ def score_line(
         return line
     # The database is younger than what is shown: the store has what came before it.
     before = Span(span.start, min(span.end, known[0]))
-    stored = _stored(desk, kind=kind, entity_id=entity_id, horizon_h=horizon_h, span=before)
+    stored = _stored(desk, key, kind=kind, entity_id=entity_id, horizon_h=horizon_h, span=before)
     return pl.concat([stored.filter(pl.col("as_of") < known[0]), line])
 
 
@@ -61,7 +64,7 @@ def at_every_tick(changes: pl.DataFrame, moments: list[datetime]) -> pl.DataFram
 
 
 def _stored(
-    desk: Desk, *, kind: EntityKind, entity_id: str, horizon_h: int, span: Span
+    desk: Desk, key: Hashable, *, kind: EntityKind, entity_id: str, horizon_h: int, span: Span
 ) -> pl.DataFrame:
     contract = NODE_SCORES if kind == "node" else GPU_SCORES
     is_ours = (pl.col("entity_id") == entity_id) & (pl.col("horizon_h") == horizon_h)
@@ -70,7 +73,5 @@ def _stored(
         files = desk.store.files(contract, span=span)
         return scan_files(files).filter(is_ours).collect() if files else contract.empty()
 
-    length = span.end - span.start
-    rows = desk.reads.read(("scores", kind, entity_id, horizon_h, length), read)
-    rows = rows.select("as_of", "score")
+    rows = desk.reads.read(key, read).select("as_of", "score")
     return rows.sort("as_of").unique("as_of", keep="last", maintain_order=True).cast(_EMPTY.schema)

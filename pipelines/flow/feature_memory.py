@@ -152,11 +152,16 @@ class FeatureMemory:
             if len(text) > _HEAD_BYTES - _CHECKSUM_BYTES:
                 words = f"a head must be below {_HEAD_BYTES:,} bytes, got {len(text):,}"
                 raise OSError(errno.EFBIG, words, str(self._of(shard)))
-            os.pwrite(file.fileno(), _checksum(text) + text, number % 2 * _HEAD_BYTES)
+            block = _checksum(text) + text
+            n_bytes = os.pwrite(file.fileno(), block, number % 2 * _HEAD_BYTES)
+            if n_bytes != len(block):
+                words = f"{n_bytes:,} of {len(block):,} bytes of a head were written"
+                raise OSError(errno.EIO, words, str(self._of(shard)))
 
     def discard(self, shard: int) -> None:
         """Forgets a shard, also what an older version left of it."""
-        for path in self._of(shard).parent.glob("*"):
+        # A hidden file is none of ours: a network disk keeps one for what is deleted while open.
+        for path in self._of(shard).parent.glob("[!.]*"):
             path.unlink(missing_ok=True)
 
     def seen(self) -> dict[datetime, str]:

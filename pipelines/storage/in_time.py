@@ -89,10 +89,10 @@ class InTime:
         try:
             value: T = under_way.future.result(timeout=wait_s)
         except TimeoutError:
-            if under_way.future.done():
-                raise  # what was read says so itself
-            under_way.is_late = True
-            raise self._late(f"no answer within {self._wait_s:g} s") from None
+            if not under_way.future.done():
+                under_way.is_late = True
+                raise self._late(f"no answer within {self._wait_s:g} s") from None
+            value = under_way.future.result()  # come at the last moment, or it raises this itself
         finally:
             with self._lock:
                 if under_way.future.done() and self._reads.get(key) is under_way:
@@ -111,9 +111,10 @@ class InTime:
         if sum(not one.future.done() for one in self._reads.values()) >= _MOST:
             raise self._late(f"{_MOST} reads wait for it already")
         future: Future[Any] = Future()
-        started = self._reads[key] = _Read(self._clock(), future)
         # A daemon: a program that is told to stop does not wait for a bucket.
         threading.Thread(target=_run, args=(future, make), name="bucket-read", daemon=True).start()
+        # Noted only now: a read whose thread cannot be started would be waited for ever after.
+        started = self._reads[key] = _Read(self._clock(), future)
         return started
 
     def _is_late(self) -> bool:

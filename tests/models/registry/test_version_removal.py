@@ -132,3 +132,30 @@ def test_a_copied_registry_reads_and_removes_its_own_files_alone(
         assert copy.load(versions[2]).card == {"text": "2"}
     finally:
         shutil.move(tmp_path / "gone", folder / "artifacts")
+
+
+def test_a_removal_that_was_broken_off_goes_on_and_leaves_the_other_registry_alone(
+    registry: VersionRemover,
+    versions: list[RegisteredVersion],
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = tmp_path / "copy"
+    shutil.copytree(folder, whole)
+    copy = VersionRemover(
+        RegistryPlace.embedded(database=whole / "models.db", artifacts=whole / "artifacts")
+    )
+    copy._client.delete_registered_model_alias(versions[4].name, CANDIDATE)
+    files = files_in(folder / "artifacts")
+
+    def fails(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(copy._client), "delete_model_version", fails, raising=False)
+        with pytest.raises(KeyboardInterrupt):
+            copy.forget(versions[4])
+    copy.forget(versions[4])
+    assert 5 not in [one.version for one in copy.versions(versions[0].name)]
+    assert files_in(folder / "artifacts") == files

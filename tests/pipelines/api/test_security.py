@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import hashlib
 import json
+import signal
 import socket
 from pathlib import Path
 
@@ -295,6 +296,20 @@ def test_the_server_bounds_what_stands_before_a_body(
     run(FastAPI(), open_access(near.settings, listen="127.0.0.1:0"), say=lambda: None)
     assert (given[0].http, given[0].proxy_headers, given[0].access_log) == ("h11", False, False)
     assert isinstance(given[0].h11_max_incomplete_event_size, int)
+
+
+def test_ctrl_c_ends_the_server_as_it_should(
+    near: ApiWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stopped(self: uvicorn.Server, sockets: list[socket.socket]) -> None:
+        self.handle_exit(signal.SIGINT, None)
+
+    monkeypatch.setattr("uvicorn.Server._serve", stopped)
+    monkeypatch.setattr("sys.setswitchinterval", lambda _: None)
+    try:
+        run(FastAPI(), open_access(near.settings, listen="127.0.0.1:0"), say=lambda: None)
+    except KeyboardInterrupt:  # which would end all tests
+        pytest.fail("it ends as a command that was broken off")
 
 
 def test_an_address_that_is_taken_is_named_before_anything_is_said_to_run(

@@ -1,5 +1,6 @@
 """What is remembered on disk: safe against crashes, damage and late data; hours as a week later."""
 
+import os
 import shutil
 from datetime import UTC, datetime, timedelta
 
@@ -259,6 +260,26 @@ def test_a_head_that_was_cut_off_leaves_the_one_before(tmp_path):
     assert memory.head(0) == {"until": 2}
     memory.commit(0, {"until": 5})
     assert memory.head(0) == {"until": 5}
+
+
+def test_a_head_that_is_written_in_part_is_told(tmp_path, monkeypatch):
+    memory, write = FeatureMemory(tmp_path), os.pwrite
+    with memory.opened(0, 16):
+        pass
+    memory.commit(0, {"until": 1})
+    monkeypatch.setattr(os, "pwrite", lambda to, values, at: write(to, values[:512], at))
+    with pytest.raises(OSError, match=r"512 of 4096 bytes of a head.*slots\.bin"):
+        memory.commit(0, {"until": 2})
+    assert memory.head(0) == {"until": 1}
+
+
+def test_what_a_network_disk_keeps_of_a_deleted_file_is_left_to_it(tmp_path):
+    memory = FeatureMemory(tmp_path)
+    with memory.opened(0, 16):
+        kept = tmp_path / "shard=0000" / ".nfs0001"
+        kept.touch()  # which cannot be deleted while the other is open
+        memory.discard(0)
+    assert list((tmp_path / "shard=0000").iterdir()) == [kept]
 
 
 def test_slots_of_another_size_do_not_count(tmp_path):

@@ -11,15 +11,22 @@ from pipelines.storage import in_time
 from pipelines.storage.in_time import TAKEN_S, InTime, LateError
 from tests.pipelines.memory_bucket import MemoryBucket
 
+WAIT_S = 1.0
+"""A thread is begun within it on a machine with other work."""
+
 
 class Gate:
     """A read that ends when it is let go."""
 
     def __init__(self) -> None:
-        self.opened, self.n_read = threading.Event(), 0
+        self.opened, self.begun = threading.Event(), list[int]()
+
+    @property
+    def n_read(self) -> int:
+        return len(self.begun)
 
     def read(self) -> int:
-        self.n_read += 1
+        self.begun.append(threading.get_ident())
         assert self.opened.wait(20)
         return self.n_read
 
@@ -32,16 +39,20 @@ def seconds() -> list[float]:
 @pytest.fixture
 def reads(tmp_path: Path, seconds: list[float]) -> InTime:
     root = MemoryBucket(tmp_path).path("tables")
-    return InTime(root, wait_s=0.2, clock=lambda: seconds[0])
+    return InTime(root, wait_s=WAIT_S, clock=lambda: seconds[0])
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if is_so():
+            return
+        threading.Event().wait(0.02)
+    raise AssertionError("it never was")
 
 
 def ended(reads: InTime) -> None:
     """Waits until what was late has come."""
-    for _ in range(200):
-        if not reads.is_late:
-            return
-        threading.Event().wait(0.02)
-    raise AssertionError("nothing came")
+    wait_until(lambda: not reads.is_late)
 
 
 def test_what_comes_in_time_is_given_and_read_anew_each_time(reads: InTime) -> None:
@@ -53,7 +64,7 @@ def test_what_comes_in_time_is_given_and_read_anew_each_time(reads: InTime) -> N
 def test_what_is_late_is_told_with_the_place_and_read_once_however_many_ask(reads: InTime) -> None:
     gate = Gate()
     for _ in range(3):
-        with pytest.raises(LateError, match=r"s3://memory/tables: no answer within 0\.2 s"):
+        with pytest.raises(LateError, match=r"s3://memory/tables: no answer within 1 s"):
             reads.read("a", gate.read)
     assert (gate.n_read, reads.is_late) == (1, True)
     gate.opened.set()
@@ -96,8 +107,37 @@ def test_a_bucket_that_hangs_holds_a_bounded_number_of_threads(reads: InTime) ->
     for key in range(12):
         with pytest.raises(LateError):
             reads.read(key, gate.read)
+    wait_until(lambda: gate.n_read >= 8)
     assert gate.n_read == 8
     gate.opened.set()
+
+
+def test_what_comes_as_the_wait_ends_is_given(
+    reads: InTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = in_time.Future.result
+
+    def comes_late(future: "in_time.Future[int]", timeout: float | None = None) -> int:
+        found = result(future)
+        if timeout is not None:
+            raise TimeoutError
+        return found
+
+    monkeypatch.setattr(in_time.Future, "result", comes_late)
+    assert reads.read("a", lambda: 7) == 7
+
+
+def test_a_read_that_cannot_be_begun_is_begun_at_the_next_look(
+    reads: InTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fails)
+        with pytest.raises(RuntimeError):
+            reads.read("a", lambda: 7)
+    assert reads.read("a", lambda: 7) == 7
 
 
 @pytest.mark.parametrize("error", [DataError("damaged"), TimeoutError("of the read itself")])
