@@ -81,8 +81,11 @@ def _cluster(slurm: SlurmWorkers, folder: Path, *, security: "Security") -> "SLU
             "scale_out.slurm needs dask-jobqueue, which is not installed. Install forewarn[dask], "
             "or leave scale_out.slurm out of the settings."
         ) from error
+    from pipelines.flow.slurm_jobs import Job
+
     with _refusal(slurm):
         return SLURMCluster(
+            job_cls=Job,
             queue=slurm.partition,
             account=slurm.account,
             walltime=slurm.time_limit,

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from dask_jobqueue.slurm import SLURMJob
+from distributed.core import Status
 from distributed.deploy.adaptive import Adaptive
 
 _LOG: Final = logging.getLogger(__name__)
@@ -27,6 +29,18 @@ _ENDED: Final = frozenset(
 )
 _ASK_S: Final = 30
 _NOT_SUBMITTED: Final = "sbatch refused it"
+
+
+class Job(SLURMJob):  # type: ignore[misc] - dask_jobqueue has no types
+    """A job that Slurm may refuse: of one that has not begun Dask cannot end the cluster."""
+
+    async def start(self) -> None:
+        """As of `SLURMJob`."""
+        try:
+            await super().start()
+        except (RuntimeError, OSError):
+            self.status = Status.failed
+            raise
 
 
 @dataclass

@@ -69,7 +69,8 @@ class SiteMetrics:
         with self._lock:
             if self._clock() - self._kept_at >= KEPT_S:
                 self._kept = [*self._of_database(), *self._of_drift()]
-                self._kept_at = self._clock()
+                if not self._reads.is_late:  # else the next look takes what has come meanwhile
+                    self._kept_at = self._clock()
             kept = self._kept
         yield from kept
 

@@ -7,7 +7,7 @@ What is read is known to the callers; what a bucket's client does when it is los
 import threading
 import time
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -67,9 +67,13 @@ class InTime:
 
     @property
     def is_late(self) -> bool:
-        """Whether a read is under way that somebody has given up waiting for."""
+        """Whether a read that somebody has given up waiting for is still to be taken."""
+        oldest = self._clock() - TAKEN_S
         with self._lock:
-            return self._is_late()
+            return any(
+                one.is_late and (one.began >= oldest or not one.future.done())
+                for one in self._reads.values()
+            )
 
     def read(self, key: Hashable, make: Callable[[], T]) -> T:
         """What is read, if it comes in time; of each key one read is under way at once.
@@ -85,18 +89,15 @@ class InTime:
             return make()
         with self._lock:
             under_way = self._under_way(key, make)
-            wait_s = _SHORT_S if self._is_late() else self._wait_s
-        try:
-            value: T = under_way.future.result(timeout=wait_s)
-        except TimeoutError:
-            if not under_way.future.done():
-                under_way.is_late = True
-                raise self._late(f"no answer within {self._wait_s:g} s") from None
-            value = under_way.future.result()  # come at the last moment, or it raises this itself
-        finally:
-            with self._lock:
-                if under_way.future.done() and self._reads.get(key) is under_way:
-                    del self._reads[key]
+            wait_s = _SHORT_S if self._is_slow() else self._wait_s
+        wait({under_way.future}, timeout=wait_s)
+        if not under_way.future.done():
+            under_way.is_late = True
+            raise self._late(f"no answer within {self._wait_s:g} s")
+        with self._lock:
+            if self._reads.get(key) is under_way:
+                del self._reads[key]
+        value: T = under_way.future.result()
         return value
 
     def _under_way(self, key: Hashable, make: Callable[[], T]) -> _Read:
@@ -117,7 +118,8 @@ class InTime:
         started = self._reads[key] = _Read(self._clock(), future)
         return started
 
-    def _is_late(self) -> bool:
+    def _is_slow(self) -> bool:
+        """Whether a read is under way that somebody has given up waiting for."""
         return any(one.is_late and not one.future.done() for one in self._reads.values())
 
     def _late(self, cause: str) -> LateError:

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import Future, wait
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -53,13 +54,13 @@ def lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Browser]:
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that each read was waited for, at most."""
-    found, result = list[float](), in_time.Future.result
+    found = list[float]()
 
-    def noted(future: "in_time.Future[object]", timeout: float = 0.0) -> object:
+    def noted(futures: "set[Future[object]]", *, timeout: float) -> None:
         found.append(timeout)
-        return result(future, timeout)
+        wait(futures, timeout)
 
-    monkeypatch.setattr(in_time.Future, "result", noted)
+    monkeypatch.setattr(in_time, "wait", noted)
     return found
 
 

@@ -1,12 +1,16 @@
 """Rules of jobs that end before their worker has connected; a real Slurm is in tests/real."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("distributed")
+pytest.importorskip("dask_jobqueue")
 
+from features.errors import SettingsError
+from pipelines.flow import scale_out, scale_slurm
 from pipelines.flow.slurm_jobs import EarlyEnds
+from tests.pipelines.flow.test_scale_out import installation
 
 
 @pytest.fixture
@@ -68,3 +72,21 @@ def test_a_worker_that_connects_ends_the_row(ends: EarlyEnds) -> None:
         assert [ends.replace("7", states) for _ in range(3)] == [True, True, False]
     ends.connect("8")
     assert ends.trouble == ""
+
+
+def test_jobs_that_slurm_refuses_are_one_error_and_not_another_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuses = "case $* in *test-only*) exit 0;; esac; echo too many jobs >&2; exit 1"
+    for name, words in {"sbatch": refuses, "squeue": "exit 0", "scancel": "exit 0"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{words}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(scale_slurm, "_LOOK_EVERY", "200ms")
+    jobs = {"memory_gb": 1, "host": "127.0.0.1"}
+    where = installation(tmp_path, workers=2, slurm=jobs, wait_minutes=2)
+    with (
+        pytest.raises(SettingsError, match="4 jobs of Slurm in a row .* sbatch refused it"),
+        scale_out.connected(where),
+    ):
+        pass

@@ -1,6 +1,7 @@
 """Rules of the slow metrics: what they count, and that nothing damaged takes the rest with it."""
 
 import sqlite3
+import threading
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from features.monitoring_tables import DRIFT, LIVE_OUTCOMES, LIVE_QUALITY
 from pipelines.serving.place import score_engine
 from pipelines.serving.score_database import write_outcomes
 from pipelines.serving.site_metrics import KEPT_S, SiteMetrics
+from pipelines.storage.in_time import InTime
+from tests.pipelines.memory_bucket import MemoryBucket
 from tests.pipelines.serving.serving_world import HOUR, T0, World
 
 WEEK = timedelta(weeks=1)
@@ -131,3 +134,25 @@ def test_the_database_is_asked_once_a_minute_and_the_disk_each_time(world: World
     told = values(list(kept.collect()))
     assert told[("forewarn_score_database_readable",)] == 0
     assert ("forewarn_disk_free_bytes",) in told
+
+
+def test_drift_that_comes_late_is_told_at_the_next_look(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, opened = MemoryBucket(world.settings.data_root).path("tables"), threading.Event()
+    world.store.write(DRIFT, drift("m/1", 1, is_alarm=True))
+    reads = InTime(root, wait_s=0.2)
+    told = SiteMetrics(world.settings, now=lambda: world.now, reads=reads, clock=lambda: 0.0)
+    rows = told._drift_rows
+
+    def hangs() -> pl.DataFrame:
+        assert opened.wait(30)
+        return rows()
+
+    monkeypatch.setattr(told, "_drift_rows", hangs)
+    alarms = ("forewarn_drift_alarms", "m/1", "feature")
+    assert alarms not in values(list(told.collect()))
+    opened.set()
+    monkeypatch.setattr("pipelines.storage.in_time._SHORT_S", 20.0)
+    monkeypatch.setattr(reads, "_wait_s", 20.0)
+    assert values(list(told.collect()))[alarms] == 1

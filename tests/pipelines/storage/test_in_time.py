@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 def ended(reads: InTime) -> None:
     """Waits until what was late has come."""
-    wait_until(lambda: not reads.is_late)
+    wait_until(lambda: not reads._is_slow())
 
 
 def test_what_comes_in_time_is_given_and_read_anew_each_time(reads: InTime) -> None:
@@ -88,13 +89,12 @@ def test_while_one_is_late_no_other_is_waited_for_as_long(
 ) -> None:
     reads, gate = InTime(MemoryBucket(tmp_path).path("t"), wait_s=0.2), Gate()
     waited: list[float] = []
-    result = in_time.Future.result
 
-    def noted(future: "in_time.Future[int]", timeout: float) -> int:
+    def noted(futures: "set[Future[int]]", *, timeout: float) -> None:
         waited.append(timeout)
-        return result(future, timeout)
+        wait(futures, timeout)
 
-    monkeypatch.setattr(in_time.Future, "result", noted)
+    monkeypatch.setattr(in_time, "wait", noted)
     for key in "abc":
         with pytest.raises(LateError):
             reads.read(key, gate.read)
@@ -112,19 +112,36 @@ def test_a_bucket_that_hangs_holds_a_bounded_number_of_threads(reads: InTime) ->
     gate.opened.set()
 
 
-def test_what_comes_as_the_wait_ends_is_given(
+def test_what_comes_as_it_is_given_up_is_given_at_the_next_look(
     reads: InTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = in_time.Future.result
+    gate, late = Gate(), reads._late
 
-    def comes_late(future: "in_time.Future[int]", timeout: float | None = None) -> int:
-        found = result(future)
-        if timeout is not None:
-            raise TimeoutError
-        return found
+    def comes_meanwhile(cause: str) -> LateError:
+        gate.opened.set()
+        ended(reads)
+        return late(cause)
 
-    monkeypatch.setattr(in_time.Future, "result", comes_late)
-    assert reads.read("a", lambda: 7) == 7
+    monkeypatch.setattr(reads, "_late", comes_meanwhile)
+    with pytest.raises(LateError):
+        reads.read("a", gate.read)
+    assert reads.read("a", gate.read) == 1
+
+
+def test_what_came_late_is_looked_for_soon_until_it_is_taken_or_too_old(
+    reads: InTime, seconds: list[float]
+) -> None:
+    gate = Gate()
+    for key in "ab":
+        with pytest.raises(LateError):
+            reads.read(key, gate.read)
+    gate.opened.set()
+    ended(reads)
+    assert reads.is_late
+    reads.read("a", gate.read)
+    assert reads.is_late
+    seconds[0] = TAKEN_S + 1
+    assert not reads.is_late
 
 
 def test_a_read_that_cannot_be_begun_is_begun_at_the_next_look(
