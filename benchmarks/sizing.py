@@ -64,7 +64,7 @@ class Measured:
     full_row_share: float = 2.5
     score_row_bytes: float = 1.9e6 / 200_000
     memory_bytes: float = 49e9 / 200_000
-    full_memory_bytes: float = 130e9 / 200_000
+    full_memory_bytes: float = 132e9 / 200_000
     wire_bytes: float = 48e6 / 1_000
     ingest_value_s: float = 10.9 / 28.8e6
     core_row_s: float = 1.44e-6

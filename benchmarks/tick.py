@@ -6,7 +6,7 @@ features, on one thread as ours. The memory is a ring of a week and some on disk
 record would have left for the ticks to read is filled first and dropped from the page cache, so
 that it comes from disk; `--cached` leaves it there.
 
-Run as `python -m benchmarks.tick`; needs some 10 GB of disk.
+Run as `python -m benchmarks.tick`; needs some 4 GB of disk.
 """
 
 import json

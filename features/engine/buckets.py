@@ -36,8 +36,8 @@ class Buckets:
         high: Highest value.
         last: Last value.
         own: Place in `own_n` of each gauge that has unknown values, else -1, shape (G,).
-        own_n: Known values of such gauges, int32, shape (o, g, b).
-        own_times: As `times`, of known values, shape (2, o, g, b).
+        own_n: Known values of such gauges, int32, shape (G, g, b).
+        own_times: As `times`, of known values, shape (2, G, g, b).
         increase: Sum of increases, int64, shape (C, g, b).
         n_increases: How many are known, int32.
         before: Last known value of each counter and its time, int64, shape (2, C, g).
@@ -63,8 +63,9 @@ class Buckets:
         self.high = np.full(gauges, NULL, np.int32)
         self.last = np.zeros(gauges, np.int32)
         self.own = np.full(len(plan.gauges), -1, np.int64)
-        self.own_n = np.zeros((0, *shape), np.int32)
-        self.own_times = np.zeros((2, 0, *shape), np.int64)
+        # Zeros that nothing touches take no memory; arrays that grow would for a while take twice.
+        self.own_n = np.zeros(gauges, np.int32)
+        self.own_times = np.zeros((2, *gauges), np.int64)
         self.increase = np.zeros(counters, np.int64)
         self.n_increases = np.zeros(counters, np.int32)
         self.before = np.zeros((2, *counters[:2]), np.int64)
@@ -178,16 +179,19 @@ class Buckets:
 
     def _give_own(self, number: int) -> None:
         """Counts of its own for a gauge with unknown values; until now it had every sample."""
-        self.own[number] = self.own_n.shape[0]
-        self.own_n = np.concatenate([self.own_n, self.n[np.newaxis]])
-        self.own_times = np.concatenate([self.own_times, self.times[:, np.newaxis]], axis=1)
+        self.own[number] = number
+        self.own_n[number] = self.n
+        self.own_times[:, number] = self.times
 
     def _all(self) -> Iterator[tuple[Ints, int]]:
         empty_at_zero = (
-            self.n, self.times, self.last_ms, self.sums, self.last, self.own_n, self.own_times,
-            self.increase, self.n_increases,
+            self.n, self.times, self.last_ms, self.sums, self.last, self.increase,
+            self.n_increases,
         )  # fmt: skip
         yield from ((values, 0) for values in empty_at_zero)
+        for number in np.flatnonzero(self.own >= 0):
+            yield self.own_n[number], 0
+            yield self.own_times[:, number], 0
         yield self.low, int(HIGHEST)
         yield self.high, int(NULL)
 

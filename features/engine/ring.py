@@ -309,11 +309,9 @@ class _Memory:
     def _older_spans(self, ring: int, bucket: int) -> list[tuple[int, int]]:
         """Where the extremes over shorter windows lie that a longer one is made of."""
         shorter, longer = (1, *self.plan.windows.tolist())[ring : ring + 2]
-        count = min(longer // shorter - 1, (bucket - self.since) // shorter)
-        spans = self.layout.extremes_spans(ring, bucket - shorter, count)
-        rest = bucket - longer + shorter  # overlaps the others
-        if longer % shorter and rest >= self.since:
-            spans += self.layout.extremes_spans(ring, rest, 1)
+        spans = self.layout.extremes_spans(ring, bucket - shorter, longer // shorter - 1)
+        if longer % shorter:  # one that overlaps the others
+            spans += self.layout.extremes_spans(ring, bucket - longer + shorter, 1)
         return spans
 
     def _turn(self, new: Buckets) -> None:

@@ -27,7 +27,7 @@ from pipelines.flow.publish import LATEST
 from pipelines.serving.published import latest_published
 from pipelines.serving.score_database import Tick
 from pipelines.settings import Settings
-from pipelines.storage.in_time import InTime
+from pipelines.storage.in_time import InTime, LateError
 from pipelines.storage.store import TableStore
 
 _LOG: Final = logging.getLogger(__name__)
@@ -36,8 +36,9 @@ Signature = tuple[int, int, int]
 LOOK_EVERY_S: Final = 1.0
 RETRY_S: Final = 5.0
 """How soon a tick that could not be read is tried again: it may have been cleared away meanwhile"""
-_RACKS_WAIT_S: Final = 10.0
-"""How long scores that have come wait for the racks of a bucket that does not answer."""
+RACKS_AGAIN_S: Final = 60.0
+"""How soon racks are looked for again that a bucket has not told in time."""
+RACKS_LATE: Final = "the topology has not been read in time: core/topology"
 
 UNREADABLE: Final = "the newest published tick cannot be read; the one before it is shown"
 _PIECE: Final = 4096
@@ -167,6 +168,7 @@ class FleetView:
         self._snapshot: Snapshot | None = None
         self._seen: Signature | None = None
         self._look_at = float("-inf")
+        self._again_at = float("inf")
         self._reading = threading.Lock()
         self.problem = ""
 
@@ -184,7 +186,7 @@ class FleetView:
         now = self._clock()
         if now >= self._look_at:
             self._look_at = now + LOOK_EVERY_S
-            if _signature(self._settings.scores_dir) != self._seen:
+            if _signature(self._settings.scores_dir) != self._seen or now >= self._again_at:
                 if self._snapshot is None:
                     self.refresh()
                 else:
@@ -197,7 +199,7 @@ class FleetView:
             return
         try:
             seen = _signature(self._settings.scores_dir)
-            if seen != self._seen:
+            if seen != self._seen or self._clock() >= self._again_at:
                 self._take(seen)
         finally:
             self._reading.release()
@@ -213,6 +215,8 @@ class FleetView:
             # Whatever went wrong, foreseen or not: old scores must not pass for the newest.
             if is_read:
                 self._seen, self.problem = seen, ""
+                is_late = self._snapshot is not None and self._snapshot.why_no_racks == RACKS_LATE
+                self._again_at = self._clock() + RACKS_AGAIN_S if is_late else float("inf")
             else:
                 self.problem = UNREADABLE
                 self._look_at = self._clock() + RETRY_S
@@ -321,7 +325,10 @@ def racks_of(settings: Settings, *, at: datetime) -> tuple[dict[str, str], str]:
         return store.read(CORE_TOPOLOGY) if store.has(CORE_TOPOLOGY) else None
 
     try:
-        topology = InTime(store.root, wait_s=_RACKS_WAIT_S).read("topology", read)
+        topology = InTime(store.root).read("topology", read)
+    except LateError as error:
+        _LOG.error("core/topology: %s", error)
+        return {}, RACKS_LATE
     except (ForewarnError, OSError, PolarsError) as error:
         _LOG.error("core/topology: %s", error)
         return {}, "the topology cannot be read: core/topology"

@@ -22,7 +22,7 @@ from features.tables import (
 from pipelines.api.fleet_view import FleetView, Snapshot
 from pipelines.serving.scorer_status import ScorerStatus, read_status
 from pipelines.settings import Settings
-from pipelines.storage.in_time import InTime, LateError
+from pipelines.storage.in_time import WAIT_S, InTime, LateError
 from pipelines.storage.store import TableStore, scan_files
 
 KEPT_S: Final = 60.0
@@ -91,10 +91,12 @@ class SiteHealth:
 
         try:
             found = self._reads.read("health", read)
-        except LateError as error:
+        except (ForewarnError, OSError) as error:
+            # Errors name places, which are nobody's business here.
+            late = f": no answer within {WAIT_S:g} s" if isinstance(error, LateError) else ""
             why = {"covered_until": None, "why": "it cannot be read"}
             tables = [{"table": one.asset_key, **why} for one in _WATCHED]
-            return {"tables": tables, "sources": []}, [f"the tables cannot be read: {error}"]
+            return {"tables": tables, "sources": []}, [f"the tables cannot be read{late}"]
         with self._lock:
             self._kept, self._kept_at = found, self._clock()
         return found, []

@@ -150,13 +150,13 @@ class FeatureMemory:
             content = {"number": number, "boot": self._boot, "size": size, "head": dict(head)}
             text = json.dumps(content).encode().ljust(_HEAD_BYTES - _CHECKSUM_BYTES)
             if len(text) > _HEAD_BYTES - _CHECKSUM_BYTES:
-                raise OSError(errno.EFBIG, f"a head of {len(text)} bytes", str(self._of(shard)))
+                words = f"a head must be below {_HEAD_BYTES:,} bytes, got {len(text):,}"
+                raise OSError(errno.EFBIG, words, str(self._of(shard)))
             block = _checksum(text) + text
             n_bytes = os.pwrite(file.fileno(), block, number % 2 * _HEAD_BYTES)
             if n_bytes != len(block):
-                raise OSError(
-                    errno.EIO, f"{n_bytes} of {len(block)} bytes of a head", str(self._of(shard))
-                )
+                words = f"{n_bytes:,} of {len(block):,} bytes of a head were written"
+                raise OSError(errno.EIO, words, str(self._of(shard)))
 
     def discard(self, shard: int) -> None:
         """Forgets a shard, also what an older version left of it."""

@@ -79,7 +79,9 @@ class OfficialApi:
         context: str | None = None,
         patience: Patience | None = None,
     ) -> None:
-        self._client = _opened(kubeconfig=kubeconfig, context=context)
+        self._client = open_client(
+            kubeconfig=kubeconfig, context=context, whose_need="the actuator kubernetes needs"
+        )
         from kubernetes.config import ConfigException  # type: ignore[import-untyped]  # as above
 
         self._no_credentials = (ValueError, OSError, ConfigException)
@@ -125,12 +127,22 @@ class OfficialApi:
             ) from None
 
 
-def _opened(*, kubeconfig: Path | None, context: str | None) -> Any:
+def open_client(*, kubeconfig: Path | None, context: str | None, whose_need: str) -> Any:
+    """The official client with its settings: server, certificates and credentials.
+
+    Args:
+        kubeconfig: As in `OfficialApi`.
+        context: As in `OfficialApi`.
+        whose_need: Begins the sentence where the client is not installed.
+
+    Raises:
+        SettingsError: As in `OfficialApi`.
+    """
     try:
         from kubernetes import client, config  # type: ignore[import-untyped]  # publishes no types
     except ImportError as error:
         raise SettingsError(
-            "the actuator kubernetes needs the package kubernetes, which is not installed. "
+            f"{whose_need} the package kubernetes, which is not installed. "
             "Install forewarn with its extra: pip install 'forewarn[kubernetes]'."
         ) from error
     import yaml

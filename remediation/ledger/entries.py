@@ -191,6 +191,22 @@ def check_entry(new: NewEntry) -> None:
         )
 
 
+def check_answer(new: NewEntry, found: str | None, *, of: str) -> None:
+    """Refuses an entry that answers none of the kind that it must answer.
+
+    Args:
+        new: An entry that refers to another.
+        found: Kind of the entry that it refers to; None: there is none.
+        of: Which ledger, for the message.
+
+    Raises:
+        LedgerError: It does not answer one.
+    """
+    wanted = NEEDS_REFERENCE[new.kind]
+    if found != wanted:
+        raise LedgerError(f"{of}: {new.key} answers no {wanted} {new.refers_to!r}")
+
+
 def seal(new: NewEntry, *, seq: int, previous_hash: str) -> Entry:
     """Gives an entry its place and hash.
 
@@ -237,6 +253,26 @@ def to_values(entry: Entry) -> dict[str, Any]:
 def from_values(values: Mapping[str, Any]) -> Entry:
     """The entry from what `to_values` gave."""
     return Entry(**{**values, "recorded_at": datetime.fromisoformat(values["recorded_at"])})
+
+
+def from_rows(rows: Iterable[Sequence[Any]], *, of: str) -> tuple[Entry, ...]:
+    """Entries from the rows of a table whose columns are the fields of `Entry`, in order.
+
+    Args:
+        rows: The rows.
+        of: Which ledger, for the message.
+
+    Raises:
+        LedgerError: A time is none.
+    """
+    names = tuple(Entry.__dataclass_fields__)
+    try:
+        return tuple(from_values(dict(zip(names, row, strict=True))) for row in rows)
+    except ValueError as error:
+        raise LedgerError(
+            f"{of}: an entry's time is not a time ({error}): it was altered. "
+            f"Compare with the last export."
+        ) from error
 
 
 def time_text(at: datetime) -> str:
@@ -312,9 +348,7 @@ class MemoryLedger:
         if new.key in self._kind_of:
             return False
         if new.refers_to is not None:
-            wanted = NEEDS_REFERENCE[new.kind]
-            if self._kind_of.get(new.refers_to) != wanted:
-                raise LedgerError(f"ledger: {new.key} answers no {wanted} {new.refers_to!r}")
+            check_answer(new, self._kind_of.get(new.refers_to), of="ledger")
             if (new.kind, new.refers_to) in self._answered:
                 raise LedgerError(f"ledger: {new.refers_to} has its {new.kind} already")
             self._answered.add((new.kind, new.refers_to))

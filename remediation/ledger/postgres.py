@@ -4,7 +4,7 @@ What an entry is, and the hash chain, are in `remediation.ledger.entries`; the s
 same chain here as in SQLite, so that exports compare.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -18,8 +18,9 @@ from remediation.ledger.entries import (
     LedgerError,
     NewEntry,
     Verification,
+    check_answer,
     check_entry,
-    from_values,
+    from_rows,
     seal,
     time_text,
     to_values,
@@ -153,7 +154,8 @@ class PostgresLedger:
             for one in new:
                 is_written.append(one.key not in known)
                 if is_written[-1]:
-                    self._check_reference(one, known)
+                    if one.refers_to is not None:
+                        check_answer(one, known.get(one.refers_to), of=f"ledger {self._name}")
                     sealed = seal(one, seq=seq + 1, previous_hash=previous)
                     seq, previous = sealed.seq, sealed.hash
                     known[one.key] = one.kind
@@ -161,15 +163,6 @@ class PostgresLedger:
             with connection.cursor() as cursor:
                 cursor.executemany(_INSERT, rows)
         return tuple(is_written)
-
-    def _check_reference(self, new: NewEntry, known: Mapping[str, str]) -> None:
-        if new.refers_to is None:
-            return
-        wanted = NEEDS_REFERENCE[new.kind]
-        if known.get(new.refers_to) != wanted:
-            raise LedgerError(
-                f"ledger {self._name}: {new.key} answers no {wanted} {new.refers_to!r}"
-            )
 
     def entries(
         self, *, kinds: tuple[str, ...] = KINDS, since: datetime | None = None
@@ -181,13 +174,7 @@ class PostgresLedger:
                 f"WHERE kind = ANY(%s) AND recorded_at >= %s ORDER BY seq",
                 (list(kinds), "" if since is None else time_text(since)),
             ).fetchall()
-        try:
-            return tuple(from_values(dict(zip(_COLUMNS, row, strict=True))) for row in rows)
-        except ValueError as error:
-            raise LedgerError(
-                f"ledger {self._name}: an entry's time is not a time ({error}): it was altered. "
-                f"Compare with the last export."
-            ) from error
+        return from_rows(rows, of=f"ledger {self._name}")
 
     def verify(self, *, expected_head: str | None = None) -> Verification:
         """As in `Ledger`."""

@@ -19,8 +19,9 @@ from remediation.ledger.entries import (
     LedgerError,
     NewEntry,
     Verification,
+    check_answer,
     check_entry,
-    from_values,
+    from_rows,
     seal,
     time_text,
     to_values,
@@ -181,11 +182,7 @@ class SqliteLedger:
         if self._kind_of(new.key) is not None:
             return False
         if new.refers_to is not None:
-            wanted = NEEDS_REFERENCE[new.kind]
-            if self._kind_of(new.refers_to) != wanted:
-                raise LedgerError(
-                    f"ledger {self._path}: {new.key} answers no {wanted} {new.refers_to!r}"
-                )
+            check_answer(new, self._kind_of(new.refers_to), of=f"ledger {self._path}")
         seq, previous = self._connection.execute(
             "SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1"
         ).fetchone() or (0, FIRST_HASH)
@@ -208,13 +205,7 @@ class SqliteLedger:
                 f"WHERE kind IN ({marks}) AND recorded_at >= ? ORDER BY seq",
                 (*kinds, "" if since is None else time_text(since)),
             ).fetchall()
-        try:
-            return tuple(from_values(dict(zip(_COLUMNS, row, strict=True))) for row in rows)
-        except ValueError as error:
-            raise LedgerError(
-                f"ledger {self._path}: an entry's time is not a time ({error}): it was altered. "
-                f"Compare with the last export."
-            ) from error
+        return from_rows(rows, of=f"ledger {self._path}")
 
     def verify(self, *, expected_head: str | None = None) -> Verification:
         """As in `Ledger`."""

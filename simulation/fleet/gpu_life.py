@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from simulation.fleet import sampling as to
+from simulation.fleet import gpu_tables as to
 from simulation.fleet.events import NodeEvents
 from simulation.fleet.hardware import Gpu
 from simulation.fleet.incidents import Episode, NodeTruth, Stay

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulation.fleet import sampling as to
+from simulation.fleet import gpu_tables as to
 from simulation.fleet.climate import Air
 from simulation.fleet.events import Boot, Mark, NodeEvents, tell_node
 from simulation.fleet.fields import BLANK_INT, FIELDS
@@ -128,7 +128,7 @@ def _levels(
 ) -> np.ndarray:
     loads, keys = _loads(kind), np.array([key])
     carried = np.zeros(to.N_CARRIED, dtype=np.int64)
-    load_at = to._load_at.py_func
+    load_at = to.load_at.py_func
     return np.array([load_at(loads, keys, carried, float(at), start_of_day_s)[0] for at in at_s])
 
 

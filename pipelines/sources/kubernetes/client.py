@@ -1,25 +1,23 @@
-"""Speaks to a Kubernetes API server: the official client's settings, credentials and connections.
+"""Asks a Kubernetes API server over the connections and with the credentials of the client.
 
 What is asked for and what answers mean is in `kubernetes.lists` and `kubernetes.pull`. Answers
 are left as bytes: the client's own model objects take ten times the time and memory.
 """
 
-import os
 import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
 from features.errors import SettingsError
 from pipelines.sources.http.auth import safe_url
 from pipelines.sources.http.errors import AnswerError
+from remediation.actuators.kubernetes_api import open_client
 
 _PIECE: Final = 1 << 20
-_IN_CLUSTER: Final = "KUBERNETES_SERVICE_HOST"
 _SHORT_SECRET: Final = 6  # shorter texts would blot out ordinary words
 
 
@@ -79,13 +77,13 @@ class OfficialApi:
         total_s: float = 300.0,
         max_bytes: int = 256 << 20,
     ) -> None:
-        client = _client()
-        settings = _settings(client, kubeconfig=kubeconfig, context=context)
-        self._api = client.ApiClient(settings)
+        self._api = open_client(
+            kubeconfig=kubeconfig, context=context, whose_need="inputs of kind kubernetes need"
+        )
         self._timeout = (connect_s, read_s)
         self._total_s = total_s
         self._max_bytes = max_bytes
-        self._host = str(settings.host).rstrip("/")
+        self._host = str(self._api.configuration.host).rstrip("/")
 
     @property
     def address(self) -> str:
@@ -180,43 +178,3 @@ class OfficialApi:
             if len(bare) >= _SHORT_SECRET:
                 words = words.replace(bare, "***")
         return words[:300]
-
-
-def _client() -> ModuleType:
-    try:
-        import kubernetes  # type: ignore[import-untyped]  # publishes no types
-    except ImportError as error:
-        raise SettingsError(
-            "inputs of kind kubernetes need the package kubernetes, which is not installed. "
-            "Install forewarn with its extra: pip install 'forewarn[kubernetes]'."
-        ) from error
-    module: ModuleType = kubernetes.client
-    return module
-
-
-def _settings(client: ModuleType, *, kubeconfig: Path | None, context: str | None) -> Any:
-    """The client's settings: server, certificates and credentials."""
-    import yaml
-    from kubernetes import config
-
-    settings = client.Configuration()
-    where = "the service account of this pod"
-    try:
-        if kubeconfig is None and context is None and os.environ.get(_IN_CLUSTER):
-            config.load_incluster_config(client_configuration=settings)
-        else:
-            where = str(kubeconfig) if kubeconfig else "the user's kubeconfig"
-            config.load_kube_config(
-                config_file=None if kubeconfig is None else str(kubeconfig),
-                context=context,
-                client_configuration=settings,
-                persist_config=False,
-            )
-    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError) as error:
-        # A fault's own words may quote the file, secrets included; only its kind is shown.
-        told = str(error) if isinstance(error, config.ConfigException | OSError) else ""
-        raise SettingsError(
-            f"{where} cannot be used to reach Kubernetes: {told[:200] or type(error).__name__}. "
-            f"Give kubeconfig (and context) of a cluster, or run inside it with a service account."
-        ) from None
-    return settings

@@ -73,6 +73,15 @@ def _hash(words: Words, begin: int, size: int) -> np.uint64:
 
 
 @jit
+def _copy(words: Words, begin: int, size: int, copies: Words, at: int) -> int:
+    """Copies a stretch, padded with what follows it to whole words; where the copy ends."""
+    n_words = (size + 7) // 8
+    for k in range(n_words):
+        copies[at + k] = load_word(words, begin + 8 * k)
+    return int(at + n_words)
+
+
+@jit
 def _number_block(  # noqa: PLR0913, PLR0917 - compiled: arrays, no objects
     words: Words,
     starts: Ints,
@@ -111,11 +120,8 @@ def _number_block(  # noqa: PLR0913, PLR0917 - compiled: arrays, no objects
                 break
             place = (place + np.uint64(1)) & mask
         if table[place] < 0:
-            n_words = (size + 7) // 8
-            for k in range(n_words):
-                copies[ends[count] + k] = load_word(words, begin + 8 * k)
             firsts[count], hashes[count], sizes[count] = low + i, code, size
-            ends[count + 1] = ends[count] + n_words
+            ends[count + 1] = _copy(words, begin, size, copies, ends[count])
             table[place] = count
             count += 1
         numbers[i] = table[place]
@@ -204,9 +210,7 @@ def _view_block(
         views[i, 0] = np.uint64(size) | head << half
         if size > 12:
             views[i, 1] = np.uint64(used * 8) << half
-            for k in range((size + 7) // 8):
-                held[used + k] = load_word(words, begin + 8 * k)
-            used += (size + 7) // 8
+            used = _copy(words, begin, size, held, used)
         elif size > 4:
             views[i, 1] = head >> half
             if size > 8:

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from features.compiled import jit
+from features.compiled import inlined, jit
 from pipelines.sources.slurm.field_values import Bytes, Flags, Ints, Longs, Words, load_word
 
 NULL_TIME: Final = 0
@@ -26,10 +26,12 @@ _MOST_DIGITS: Final = 18
 _MOST_EPOCH_DIGITS: Final = 11
 _NO_SECONDS: Final = 2**32 - 2  # from here on NO_VAL, INFINITE and what lies beyond
 _LEAST_EPOCH_DIGITS: Final = 9
+_ONES: Final = np.uint64(0x0101010101010101)
+_TOPS: Final = np.uint64(0x8080808080808080)
 
 
 @jit
-def scan_lines(  # noqa: C901, PLR0912, PLR0913, PLR0917 - one pass over the bytes, compiled
+def scan_lines(  # noqa: PLR0913, PLR0917 - one pass over the bytes, compiled
     data: Bytes,
     words: Words,
     delimiter: Bytes,
@@ -60,12 +62,8 @@ def scan_lines(  # noqa: C901, PLR0912, PLR0913, PLR0917 - one pass over the byt
     Returns:
         Where the block ends; whether any byte of it is not ASCII.
     """
-    n_columns = slots.size
-    first, width = delimiter[0], delimiter.size
-    ones, tops = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
-    of_newline, of_delimiter = ones * np.uint64(_NEWLINE), ones * np.uint64(first)
-    seen = np.uint64(0)
-    size = data.size
+    size, seen = data.size, np.uint64(0)
+    of_newline, of_delimiter = _ONES * np.uint64(_NEWLINE), _ONES * np.uint64(delimiter[0])
     for line in range(low, low + is_whole.size):
         bounds[line] = at
         field, began = 0, at
@@ -73,44 +71,64 @@ def scan_lines(  # noqa: C901, PLR0912, PLR0913, PLR0917 - one pass over the byt
             # Eight bytes at once: in which of them is a line feed or a delimiter?
             word = load_word(words, at)
             seen |= word
-            x, y = word ^ of_newline, word ^ of_delimiter
-            found = ((x - ones & ~x) | (y - ones & ~y)) & tops
+            found = _zero_bytes(word ^ of_newline) | _zero_bytes(word ^ of_delimiter)
             if found == 0:
                 at += 8
                 continue
-            lowest = (found & (~found + np.uint64(1))) >> np.uint64(7)
-            at += int(lowest * np.uint64(0x0001020304050607) >> np.uint64(56))
+            at += _first_byte(found)
             if at >= size or data[at] == _NEWLINE:
                 break
-            if data[at] == first:
-                is_delimiter = True
-                for k in range(1, width):
-                    if at + k >= size or data[at + k] != delimiter[k]:
-                        is_delimiter = False
-                        break
-                if is_delimiter:
-                    if field < n_columns and slots[field] >= 0:
-                        starts[slots[field], line] = began
-                        lengths[slots[field], line] = at - began
-                    field += 1
-                    at += width
-                    began = at
-                    continue
-            at += 1
-        at = min(at, size)  # what follows the text may look like anything
-        end = at
+            if _is_delimiter(data, at, delimiter):
+                _note_field(slots, starts, lengths, field, line, began, at)
+                field += 1
+                at += delimiter.size
+                began = at
+            else:
+                at += 1
+        end = min(at, size)  # what follows the text may look like anything
+        at = end + 1
         if end > began and data[end - 1] == _RETURN:
             end -= 1
-        at += 1
         if is_closed:
-            is_whole[line - low] = field == n_columns and end == began
+            is_whole[line - low] = field == slots.size and end == began
         else:
-            if field < n_columns and slots[field] >= 0:
-                starts[slots[field], line] = began
-                lengths[slots[field], line] = end - began
-            is_whole[line - low] = field == n_columns - 1
+            _note_field(slots, starts, lengths, field, line, began, end)
+            is_whole[line - low] = field == slots.size - 1
         bounds[line + 1] = min(at, size)
-    return at, seen & tops != 0
+    return at, seen & _TOPS != 0
+
+
+@inlined
+def _zero_bytes(word: np.uint64) -> np.uint64:
+    """The highest bit of each byte that is zero, and perhaps of some above the first of them."""
+    return (word - _ONES & ~word) & _TOPS
+
+
+@inlined
+def _first_byte(marks: np.uint64) -> int:
+    """Which byte has the lowest bit that is set, where only highest bits of bytes are."""
+    lowest = (marks & (~marks + np.uint64(1))) >> np.uint64(7)
+    return int(lowest * np.uint64(0x0001020304050607) >> np.uint64(56))
+
+
+@inlined
+def _is_delimiter(data: Bytes, at: int, delimiter: Bytes) -> bool:
+    if data[at] != delimiter[0]:
+        return False
+    for k in range(1, delimiter.size):
+        if at + k >= data.size or data[at + k] != delimiter[k]:
+            return False
+    return True
+
+
+@inlined
+def _note_field(
+    slots: Ints, starts: Ints, lengths: Ints, field: int, line: int, began: int, end: int
+) -> None:
+    """Keeps where a field is, if its column is wanted."""
+    if field < slots.size and slots[field] >= 0:
+        starts[slots[field], line] = began
+        lengths[slots[field], line] = end - began
 
 
 @jit

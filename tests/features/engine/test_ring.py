@@ -175,13 +175,14 @@ def test_slots_that_were_overwritten_are_not_read_however_often_it_goes_back():
         )
 
 
+@pytest.mark.parametrize("moments", [(40, 44, 50, 52, 55, 60), (60,)], ids=["ticks", "at once"])
 @pytest.mark.parametrize("name", ["power_w", "clock_event_reasons"])
-def test_a_gauge_may_get_its_first_unknown_value_at_any_tick(name):
+def test_a_gauge_may_get_its_first_unknown_value_at_any_tick(name, moments):
     samples, store = one_every_bucket(60), MemoryStore()
     late = [replace(s, values={**s.values, name: None}) if i % 60 > 50 else s
             for i, s in enumerate(samples)]  # fmt: skip
     record = Record(late, 2, COLUMNS)
-    for moment in (40, 44, 50, 52, 55, 60):
+    for moment in moments:
         assert (
             ticked(record, store, START + moment).tobytes()
             == batch(record, START + moment).tobytes()

@@ -9,11 +9,12 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from features.monitoring_tables import LIVE_OUTCOMES, LIVE_QUALITY
 from pipelines.api.history_routes import whole_ticks
 from pipelines.api.ledger_reader import LedgerReader
 from pipelines.api.site_health import SiteHealth
 from pipelines.serving.published import latest_published
-from pipelines.serving.score_database import write_alerts, write_tick
+from pipelines.serving.score_database import write_alerts, write_outcomes, write_tick
 from pipelines.serving.score_schema import ALERTS
 from remediation.ledger.entries import NewEntry
 from remediation.signed_requests import decode
@@ -239,6 +240,27 @@ def test_alerts_of_one_moment_stay_on_one_page(world: ApiWorld) -> None:
     rest = client.get(f"/api/v1/alerts?limit=4&before={first['before']}").json()
     assert ([row["node"] for row in rest["rows"]], rest["before"]) == (["n0", "n1", "n2"], None)
     assert client.get("/api/v1/alerts?node=n4").json()["rows"][0]["node"] == "n4"
+
+
+def test_what_became_of_alerts_is_told_newest_first_and_by_node(world: ApiWorld) -> None:
+    sources, app = world.build()
+    rows = [
+        dict.fromkeys(LIVE_OUTCOMES.schema)
+        | {
+            "node": node, "as_of": T0 + hour * HOUR, "horizon_h": 24, "model_version": "m",
+            "outcome": outcome,
+        }
+        for node, hour, outcome in (("n1", 0, "hit"), ("n2", 1, "miss"), ("n1", 2, "censored"))
+    ]  # fmt: skip
+    outcomes = pl.DataFrame(rows, schema=LIVE_OUTCOMES.schema)
+    write_outcomes(sources.engine, outcomes, LIVE_QUALITY.empty())
+    client = Client(app)
+    first = client.get("/api/v1/outcomes?limit=2").json()
+    assert [row["outcome"] for row in first["rows"]] == ["censored", "miss"]
+    rest = client.get(f"/api/v1/outcomes?limit=2&before={first['before']}").json()
+    assert ([row["outcome"] for row in rest["rows"]], rest["before"]) == (["hit"], None)
+    of_one = client.get("/api/v1/outcomes?node=n1&since=2026-01-05T01:00:00Z").json()
+    assert [row["outcome"] for row in of_one["rows"]] == ["censored"]
 
 
 @given(hours=st.lists(st.integers(0, 5), max_size=20), limit=st.integers(1, 8))

@@ -65,6 +65,23 @@ def test_an_answer_needs_what_it_answers_and_there_is_one(ledger):
     assert len(ledger.entries()) == 2
 
 
+def test_an_answer_to_an_entry_of_another_kind_is_refused_and_the_ledger_named(ledger):
+    ledger.append(entry("d", "decision"))
+    with pytest.raises(LedgerError, match=r"^ledger.*: r answers no intent 'd'$"):
+        ledger.append(entry("r", "result", refers_to="d"))
+    assert [e.key for e in ledger.entries()] == ["d"]
+
+
+def test_a_time_that_was_altered_is_an_error_that_names_the_ledger(tmp_path):
+    path = tmp_path / "ledger.db"
+    with SqliteLedger(path) as ledger:
+        ledger.append(entry("i"))
+        with closing(sqlite3.connect(path)) as shell:
+            shell.executescript("DROP TRIGGER no_update; UPDATE entries SET recorded_at = 'soon'")
+        with pytest.raises(LedgerError, match=rf"^ledger {path}: an entry's time is not a time"):
+            ledger.entries()
+
+
 @pytest.mark.parametrize(
     "bad",
     [
