@@ -85,7 +85,7 @@ def _cluster(slurm: SlurmWorkers, folder: Path, *, security: "Security") -> "SLU
 
     with _refusal(slurm):
         return SLURMCluster(
-            job_cls=Job,
+            job_cls=Job,  # type: ignore[arg-type]  # there it is said to be a job, not its class
             queue=slurm.partition,
             account=slurm.account,
             walltime=slurm.time_limit,

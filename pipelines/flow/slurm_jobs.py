@@ -31,13 +31,13 @@ _ASK_S: Final = 30
 _NOT_SUBMITTED: Final = "sbatch refused it"
 
 
-class Job(SLURMJob):  # type: ignore[misc] - dask_jobqueue has no types
+class Job(SLURMJob):
     """A job that Slurm may refuse: of one that has not begun Dask cannot end the cluster."""
 
     async def start(self) -> None:
         """As of `SLURMJob`."""
         try:
-            await super().start()
+            await super().start()  # type: ignore[no-untyped-call]
         except (RuntimeError, OSError):
             self.status = Status.failed
             raise
