@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
+from polars import selectors
 
 from features.contracts import UTC_TIME
 from features.errors import SourceError
@@ -19,6 +20,7 @@ from simulation.fleet.generate import Fleet
 from simulation.fleet.incidents import Episode
 
 _CSV_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
+_DIGITS: Final = 9  # of shares
 _LINE: Final = "{:<20}{:>8}{:>10}{:>11}{:>22}{:>22}"
 
 INCIDENT_SCHEMA: Final = pl.Schema(
@@ -223,7 +225,8 @@ def write_truth(fleet: Fleet, folder: Path) -> list[Path]:
         "incidents.csv": truth.incidents,
         "decoys.csv": decoy_table(fleet),
         "classes.csv": truth.classes,
-        "ceiling.csv": recall_ceiling(truth),
+        # The last digits of the intervals are the processor's.
+        "ceiling.csv": recall_ceiling(truth).with_columns(selectors.float().round(_DIGITS)),
         "hazards.parquet": truth.hazards,
         "air.parquet": truth.air,
     }

@@ -268,7 +268,7 @@ def test_a_head_that_is_written_in_part_is_told(tmp_path, monkeypatch):
         pass
     memory.commit(0, {"until": 1})
     monkeypatch.setattr(os, "pwrite", lambda to, values, at: write(to, values[:512], at))
-    with pytest.raises(OSError, match=r"512 of 4096 bytes of a head.*slots\.bin"):
+    with pytest.raises(OSError, match=r"512 of 4,096 bytes of a head.*slots\.bin"):
         memory.commit(0, {"until": 2})
     assert memory.head(0) == {"until": 1}
 
