@@ -75,14 +75,14 @@ def slurm_workers(
 def _cluster(slurm: SlurmWorkers, folder: Path, *, security: "Security") -> "SLURMCluster":
     """A scheduler without any job as yet."""
     try:
-        from dask_jobqueue.slurm import SLURMCluster
+        from pipelines.flow.slurm_jobs import Job  # first: it keeps Ctrl-C as it is
+
+        from dask_jobqueue.slurm import SLURMCluster  # isort: skip
     except ImportError as error:
         raise SettingsError(
             "scale_out.slurm needs dask-jobqueue, which is not installed. Install forewarn[dask], "
             "or leave scale_out.slurm out of the settings."
         ) from error
-    from pipelines.flow.slurm_jobs import Job
-
     with _refusal(slurm):
         return SLURMCluster(
             job_cls=Job,  # type: ignore[arg-type]  # there it is said to be a job, not its class

@@ -7,14 +7,20 @@ nobody tells it. How jobs are submitted is in `pipelines.flow.scale_slurm`.
 import asyncio
 import logging
 import os
+import signal
 from asyncio.subprocess import PIPE
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from dask_jobqueue.slurm import SLURMJob
 from distributed.core import Status
 from distributed.deploy.adaptive import Adaptive
+
+# Importing dask_jobqueue has Ctrl-C end the program as if it had done its work.
+_ON_INTERRUPT: Final = signal.getsignal(signal.SIGINT)
+from dask_jobqueue.slurm import SLURMJob  # noqa: E402
+
+signal.signal(signal.SIGINT, _ON_INTERRUPT)
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -1,11 +1,13 @@
 """Rules of jobs that end before their worker has connected; a real Slurm is in tests/real."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("dask_jobqueue")
+pytest.importorskip("pipelines.flow.slurm_jobs", exc_type=ImportError)  # it keeps Ctrl-C as it is
 
 from features.errors import SettingsError
 from pipelines.flow import scale_out, scale_slurm
@@ -90,3 +92,10 @@ def test_jobs_that_slurm_refuses_are_one_error_and_not_another_at_the_end(
         scale_out.connected(where),
     ):
         pass
+
+
+def test_ctrl_c_stays_what_it_is() -> None:
+    told = "import signal; from pipelines.flow import slurm_jobs; print(signal.getsignal(2))"
+    run = [sys.executable, "-c", told]
+    said = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    assert "default_int_handler" in said
