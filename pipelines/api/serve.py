@@ -66,8 +66,9 @@ def run(app: FastAPI, access: Access, *, say: Callable[[], None]) -> None:
         h11_max_incomplete_event_size=32_768,
     )
     host, port = access.address.host, access.address.port
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with listening(f"{host}:{port}"):
+        families = {found[0] for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+        family = socket.AF_INET if socket.AF_INET in families else socket.AF_INET6
         own = socket.create_server((host, port), family=family)
     with own:
         say()
