@@ -3,6 +3,7 @@
 Jobs are cancelled and requeued amid the work. Clusters of processes are in tests/pipelines.
 """
 
+import asyncio
 import os
 import re
 import subprocess
@@ -18,6 +19,7 @@ import dask
 import pytest
 import yaml
 from distributed import Client, Security
+from distributed.comm import connect
 
 from features.errors import DataError, SettingsError
 from pipelines.doctor.servers import probe_slurm_workers
@@ -323,6 +325,13 @@ def test_jobs_that_slurm_would_not_run_are_not_submitted(
     assert not where.slurm_jobs_dir.exists()
 
 
+async def connected(address: str, security: Security) -> None:
+    """Speaks to a scheduler once; a client would first wait for a thread of its own."""
+    keys = security.get_connection_args("client")
+    comm = await connect(address, timeout=5, **keys)
+    await comm.close()
+
+
 def test_who_has_no_certificate_of_the_run_reaches_no_scheduler_of_it(
     box: slurm_cluster.SlurmCluster, tmp_path: Path
 ) -> None:
@@ -332,7 +341,8 @@ def test_who_has_no_certificate_of_the_run_reaches_no_scheduler_of_it(
         assert address.startswith("tls://127.0.0.1:")
         for other in (Security(), Security.temporary()):
             with pytest.raises((OSError, TypeError)):
-                Client(address, security=other, timeout=2)
+                asyncio.run(connected(address, other))
+        asyncio.run(connected(address, cluster.security))
         keys = list(tmp_path.rglob("*.pem"))
         assert {path.stat().st_mode & 0o777 for path in keys} == {0o600}
     assert list(tmp_path.iterdir()) == []
