@@ -52,8 +52,7 @@ LANDED_TABLES: Final[Mapping[str, TableContract]] = {
         CORE_MAINTENANCE,
     )
 }
-"""Tables that grow. Places and plans are those that servers and commands tell of; what a site's
-own records say of stays, places and plans is read whole each time, as it stands."""
+"""Tables that grow; a site's own records of stays, places and plans are read whole each time."""
 
 COUNTED_TABLES: Final = frozenset({RAW_KERNEL_LOG.asset_key})
 """Tables in which equal rows of one reading are so many events: a line written 40 times counts 40.
@@ -395,10 +394,7 @@ def _unique(frame: pl.DataFrame, same: list[str]) -> pl.DataFrame:
 
 
 def _sorted(frame: pl.DataFrame) -> pl.DataFrame:
-    """Rows sorted by everything that can be sorted by, by when they were read only at last.
-
-    Of two rows that begin alike, which one a table takes must not hang on which came first.
-    """
-    flat = [name for name, dtype in sorted(frame.schema.items()) if not dtype.is_nested()]
-    by = sorted(flat, key=lambda name: name == "ingested_at")
+    """Rows by all that can be sorted by, and only last by when they were read: no order shows."""
+    flat = [name for name, dtype in frame.schema.items() if not dtype.is_nested()]
+    by = sorted(flat, key=lambda name: (name == "ingested_at", name))
     return frame.sort(by, nulls_last=True, maintain_order=True)
